@@ -25,18 +25,26 @@ struct pending {
     const char *trap;
 };
 
+uint8_t *host_memory(const struct session *s, size_t *ret_size) {
+    struct wasm_extern memory;
+    static uint8_t none;
+    if (!wasm_export(wasm_instance_at(s->store, 0), "memory", 6, &memory) ||
+        memory.kind != WASM_MEMORY)
+        return NULL;
+    uint8_t *bytes = wasm_memory_bytes(s->store, memory, ret_size);
+    return *ret_size ? bytes : &none; /* an empty memory has no address */
+}
+
 /*
  * Returns memory [at, at + len) of the program, or NULL and sets p->trap. For len 0 it returns a
  * dummy, because an empty memory has no address.
  */
 static uint8_t *guest_bytes(struct session *s, struct pending *p, uint32_t at, uint32_t len) {
     static uint8_t none;
-    struct wasm_extern memory;
-    size_t size;
-    if (!wasm_export(wasm_instance_at(s->store, 0), "memory", 6, &memory) ||
-        memory.kind != WASM_MEMORY)
+    size_t size = 0;
+    uint8_t *bytes = host_memory(s, &size);
+    if (!bytes)
         return p->trap = no_memory, NULL;
-    uint8_t *bytes = wasm_memory_bytes(s->store, memory, &size);
     if (len > MAX_TRANSFER)
         return p->trap = too_long, NULL;
     if (at > size || len > size - at)
@@ -157,27 +165,43 @@ static bool same_func_type(const struct wasm_func_type *a, const struct wasm_fun
            same_types(a->results, a->n_results, b->results, b->n_results);
 }
 
-bool host_is(const struct wasm_host_info *h) {
-    const struct host_func *f = host_find(h->name, strlen(h->name));
-    return f && strcmp(h->module, "carrel") == 0 && h->cost == f->cost &&
-           h->size_param == f->sized && same_func_type(&h->type, &f->type);
+/* Finds a host function of either kind by its names: what the engine must know of it. */
+static bool host_describe(const char *module, size_t module_size, const char *name,
+                          size_t name_size, struct wasm_host_info *ret) {
+    const struct wasi_func *wasi = wasi_find(module, module_size, name, name_size);
+    bool ours = module_size == 6 && memcmp(module, "carrel", 6) == 0;
+    const struct host_func *f = ours ? host_find(name, name_size) : NULL;
+    if (wasi)
+        wasi_describe(wasi, ret);
+    else if (f)
+        *ret = (struct wasm_host_info){
+            .name = f->name, .type = f->type, .cost = f->cost, .size_param = f->sized};
+    return wasi || f;
 }
 
 enum host_fit host_fits(const struct wasm_import *in, struct wasm_func_type *ret) {
-    bool ours = in->module_size == 6 && memcmp(in->module, "carrel", 6) == 0;
-    const struct host_func *f = ours ? host_find(in->name, in->name_size) : NULL;
-    if (!f)
+    struct wasm_host_info f;
+    if (!host_describe(in->module, in->module_size, in->name, in->name_size, &f))
         return HOST_NONE;
-    *ret = f->type;
-    return in->type.kind == WASM_FUNC && same_func_type(&in->type.func, &f->type) ? HOST_FITS
-                                                                                  : HOST_OTHER_TYPE;
+    *ret = f.type;
+    return in->type.kind == WASM_FUNC && same_func_type(&in->type.func, &f.type) ? HOST_FITS
+                                                                                 : HOST_OTHER_TYPE;
 }
 
-int host_define(struct session *s, const char *name, struct err *err) {
-    const struct host_func *f = host_find(name, strlen(name));
-    if (!f)
-        return err_set(err, ERR_NOT_FOUND, "host function carrel.%s does not exist", name);
-    return wasm_host_func_sized(s->store, "carrel", f->name, &f->type, f->cost, f->sized, err);
+bool host_is(const struct wasm_host_info *h) {
+    struct wasm_host_info f;
+    return host_describe(h->module, strlen(h->module), h->name, strlen(h->name), &f) &&
+           h->cost == f.cost && h->size_param == f.size_param && same_func_type(&h->type, &f.type);
+}
+
+int host_define(struct session *s, const struct wasm_import *in, struct err *err) {
+    struct wasm_host_info f;
+    char module[32];
+    if (!host_describe(in->module, in->module_size, in->name, in->name_size, &f))
+        return err_set(err, ERR_NOT_FOUND, "host function %.*s does not exist",
+                       (int)(in->name_size < 80 ? in->name_size : 80), in->name);
+    snprintf(module, sizeof(module), "%.*s", (int)in->module_size, in->module);
+    return wasm_host_func_sized(s->store, module, f.name, &f.type, f.cost, f.size_param, err);
 }
 
 /* --- replay --- */
@@ -191,34 +215,37 @@ static bool same_values(const struct cell_values *a, const struct cell_values *b
     return a->count == b->count;
 }
 
-static int differ(struct session *s, const struct pending *p, const char *how, struct err *err) {
-    snprintf(s->difference, sizeof(s->difference), "host call %" PRIu64 " (carrel.%.*s): %s",
-             p->call.sequence, (int)p->call.name.len, (const char *)p->call.name.data, how);
+static int host_differs(struct session *s, const struct cell_call *call, const char *how,
+                        struct err *err) {
+    bool is_whole = memchr(call->name.data, '.', call->name.len);
+    snprintf(s->difference, sizeof(s->difference), "host call %" PRIu64 " (%s%.*s): %s",
+             call->sequence, is_whole ? "" : "carrel.", (int)call->name.len,
+             (const char *)call->name.data, how);
     return err_set(err, ERR_INVALID, "%s", s->difference);
 }
 
-/* Replaces the answer by the recorded one; fails if the call is not the recorded call. */
-static int use_recorded(struct session *s, struct pending *p, struct err *err) {
+int host_use_recorded(struct session *s, struct cell_call *call, struct buf *given,
+                      struct err *err) {
     struct cell_call was;
     if (!cell_log_next(s->replay, &was))
-        return differ(s, p, "the recorded run made no more calls", err);
-    if (was.name.len != p->call.name.len || memcmp(was.name.data, p->call.name.data, was.name.len))
-        return differ(s, p, "the recorded run called another function", err);
-    if (was.sequence != p->call.sequence || !same_values(&was.args, &p->call.args))
-        return differ(s, p, "its arguments differ from the recorded ones", err);
-    if (was.taken != p->call.taken)
-        return differ(s, p, "the bytes handed over differ from the recorded ones", err);
-    p->call.results = was.results;
-    p->given.len = 0;
-    if (was.given.len && !buf_add(&p->given, was.given.data, was.given.len))
-        return differ(s, p, "the recorded answer is longer than 1 MiB", err);
+        return host_differs(s, call, "the recorded run made no more calls", err);
+    if (was.name.len != call->name.len || memcmp(was.name.data, call->name.data, was.name.len))
+        return host_differs(s, call, "the recorded run called another function", err);
+    if (was.sequence != call->sequence || !same_values(&was.args, &call->args))
+        return host_differs(s, call, "its arguments differ from the recorded ones", err);
+    if (was.taken != call->taken)
+        return host_differs(s, call, "the bytes handed over differ from the recorded ones", err);
+    call->results = was.results;
+    given->len = 0;
+    if (was.given.len && !buf_add(given, was.given.data, was.given.len))
+        return host_differs(s, call, "the recorded answer is too long", err);
     return 0;
 }
 
 /* --- answering --- */
 
 static int host_finish(struct session *s, struct pending *p, struct err *err) {
-    if (s->replay && use_recorded(s, p, err) < 0)
+    if (s->replay && host_use_recorded(s, &p->call, &p->given, err) < 0)
         return -1;
     p->call.given = (struct slice){.data = (const uint8_t *)p->given.data, .len = p->given.len};
     if (s->recording && !cell_log_call(&s->log, &p->call))
@@ -232,8 +259,12 @@ static int host_finish(struct session *s, struct pending *p, struct err *err) {
     return wasm_answer(s->store, p->call.results.list, p->call.results.count, err);
 }
 
-int host_answer(struct session *s, const struct wasm_event *ev, const char **ret_trap,
+int host_answer(struct session *s, const struct wasm_event *ev, struct ending *ret,
                 struct err *err) {
+    const struct wasi_func *wasi =
+        wasi_find(ev->module, strlen(ev->module), ev->name, strlen(ev->name));
+    if (wasi)
+        return host_wasi_answer(s, wasi, ev, ret, err);
     struct pending p = {.call = {.sequence = ev->sequence}, .given = BUF(MAX_TRANSFER)};
     char name[32];
     snprintf(name, sizeof(name), "%s", ev->name);
@@ -249,7 +280,8 @@ int host_answer(struct session *s, const struct wasm_event *ev, const char **ret
     int r = p.trap ? 0 : host_finish(s, &p, err);
     if (r == 0 && p.trap)
         r = wasm_answer_trap(s->store, p.trap, err);
-    *ret_trap = p.trap;
+    if (r == 0 && p.trap)
+        *ret = (struct ending){.outcome = WASM_TRAPPED, .text = p.trap};
     buf_done(&p.given);
-    return r;
+    return r < 0 ? r : p.trap != NULL;
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -30,6 +31,9 @@ enum frame_kind {
     FRAME_LOG,
     FRAME_CLOCK,
     FRAME_RANDOM,
+    FRAME_MONOTONIC,
+    FRAME_READ,
+    FRAME_WAIT,
     FRAME_EXIT,
     FRAME_END
 };
@@ -118,6 +122,37 @@ uint64_t link_clock_ns(struct link *l) {
 
 void link_random(struct link *l, void *bytes, size_t len) {
     jail_ask(l, FRAME_RANDOM, (uint32_t)len, bytes);
+}
+
+uint64_t link_monotonic_ns(struct link *l) {
+    uint64_t now;
+    jail_ask(l, FRAME_MONOTONIC, sizeof(now), &now);
+    return now;
+}
+
+/* The answer has a number in front: of bytes, or -errno. */
+ssize_t link_read(struct link *l, void *bytes, size_t len) {
+    uint32_t size = len < FRAME_MAX ? (uint32_t)len : FRAME_MAX;
+    int32_t n;
+    send_frame(l, FRAME_READ, &size, sizeof(size));
+    if (read_all(l->fd, &n, sizeof(n)) < 0 || (n > 0 && (uint32_t)n > size) ||
+        (n > 0 && read_all(l->fd, bytes, (size_t)n) < 0))
+        _exit(1);
+    return n;
+}
+
+struct wait_question {
+    uint64_t timeout_ns;
+    uint32_t for_input, unused;
+};
+
+bool link_wait(struct link *l, bool for_input, uint64_t timeout_ns) {
+    struct wait_question q = {.timeout_ns = timeout_ns, .for_input = for_input};
+    uint32_t answer;
+    send_frame(l, FRAME_WAIT, &q, sizeof(q));
+    if (read_all(l->fd, &answer, sizeof(answer)) < 0)
+        _exit(1);
+    return answer;
 }
 
 /* --- the seccomp filter --- */
@@ -278,15 +313,47 @@ static int on_text(struct received *r, enum frame_kind kind, char *bytes, size_t
     return 0;
 }
 
+static int answer_read(struct received *r, uint32_t size) {
+    char *bytes DEFER_FREE = size <= FRAME_MAX ? malloc((size_t)size + 1) : NULL;
+    if (!bytes)
+        return -1;
+    ssize_t n = 0;
+    do
+        n = r->jail->has_input ? read(r->jail->in_fd, bytes, size) : 0;
+    while (n < 0 && errno == EINTR);
+    int32_t count = n < 0 ? -errno : (int32_t)n;
+    if (write_all(r->fd, &count, sizeof(count)) < 0)
+        return -1;
+    return n > 0 ? write_all(r->fd, bytes, (size_t)n) : 0;
+}
+
+/* Ends early if the child is gone: its end of the link is polled too. */
+static int answer_wait(struct received *r, const char *bytes, size_t len) {
+    struct wait_question q;
+    if (len != sizeof(q))
+        return -1;
+    memcpy(&q, bytes, sizeof(q));
+    const struct timespec time = {.tv_sec = (time_t)(q.timeout_ns / 1000000000),
+                                  .tv_nsec = (long)(q.timeout_ns % 1000000000)};
+    struct pollfd fds[2] = {{.fd = r->fd, .events = 0},
+                            {.fd = r->jail->has_input ? r->jail->in_fd : -1, .events = POLLIN}};
+    uint32_t answer = q.for_input && !r->jail->has_input;
+    if (!answer)
+        answer = ppoll(fds, q.for_input ? 2 : 1, &time, NULL) > 0 && fds[1].revents && q.for_input;
+    return write_all(r->fd, &answer, sizeof(answer));
+}
+
 static int on_question(struct received *r, enum frame_kind kind, const char *bytes, size_t len) {
     uint8_t answer[JAIL_MAX_RANDOM];
     uint32_t size;
     if (len != sizeof(size))
         return -1;
     memcpy(&size, bytes, sizeof(size));
-    if (kind == FRAME_CLOCK) {
+    if (kind == FRAME_READ)
+        return answer_read(r, size);
+    if (kind == FRAME_CLOCK || kind == FRAME_MONOTONIC) {
         struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
+        clock_gettime(kind == FRAME_CLOCK ? CLOCK_REALTIME : CLOCK_MONOTONIC, &now);
         uint64_t ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
         return size == sizeof(ns) ? write_all(r->fd, &ns, sizeof(ns)) : -1;
     }
@@ -308,7 +375,11 @@ static int on_frame(struct received *r, const struct frame *f, char *bytes) {
         return buf_add(&r->jail->state, bytes, f->len) ? 0 : -1;
     case FRAME_LOG:
         return buf_add(&r->jail->log, bytes, f->len) ? 0 : -1;
+    case FRAME_WAIT:
+        return answer_wait(r, bytes, f->len);
     case FRAME_CLOCK:
+    case FRAME_MONOTONIC:
+    case FRAME_READ:
     case FRAME_RANDOM:
         return on_question(r, f->kind, bytes, f->len);
     case FRAME_EXIT:

@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -39,6 +40,11 @@ void link_log(struct link *l, const void *bytes, size_t len);
 /* Called by the child: asks the parent for the time or for up to JAIL_MAX_RANDOM random bytes. */
 uint64_t link_clock_ns(struct link *l);
 void link_random(struct link *l, void *bytes, size_t len);
+uint64_t link_monotonic_ns(struct link *l);
+/* Called by the child: reads standard input of the parent. Returns bytes, 0 at its end, -errno. */
+ssize_t link_read(struct link *l, void *bytes, size_t len);
+/* Called by the child: waits for the time or, if for_input, until input can be read: then true. */
+bool link_wait(struct link *l, bool for_input, uint64_t timeout_ns);
 
 /* True if system calls are filtered. False with sanitizers, which need further system calls. */
 bool jail_is_tight(void);
@@ -46,6 +52,8 @@ bool jail_is_tight(void);
 /* Limits of a child, and the data that the parent received from it. */
 struct jail {
     int out_fd, err_fd; /* output of the child is written here as it arrives */
+    bool has_input;     /* the child may read descriptor in_fd, standard input */
+    int in_fd;
     /* Limits of the child; 0: no limit. The memory that it has at its start does not count. */
     uint64_t memory_bytes, cpu_seconds;
     struct buf state, log;

@@ -138,10 +138,15 @@ static int run_cell(const struct cell_options *o, int (*body)(struct link *, con
         return main_fail(o, exit_code(err.code), &err);
     if (o->resume && read_file(o->resume, &state, &err) < 0)
         return main_fail(o, CELL_STATE, &err);
-    struct job job = {
-        .options = o, .file = o->files[0], .bytes = slice_of(&file), .state = slice_of(&state)};
+    struct job job = {.options = o,
+                      .file = o->files[0],
+                      .bytes = slice_of(&file),
+                      .state = slice_of(&state),
+                      .is_terminal = {isatty(STDIN_FILENO), isatty(STDOUT_FILENO)}};
     struct jail j = {.out_fd = STDOUT_FILENO,
                      .err_fd = STDERR_FILENO,
+                     .has_input = true,
+                     .in_fd = STDIN_FILENO,
                      .memory_bytes = memory_limit(&job),
                      .cpu_seconds = cpu_limit(&job),
                      .state = BUF(JAIL_MAX_BLOB),

@@ -15,11 +15,11 @@ static const struct {
     int bit;
     const char *usage, *does;
 } verbs[] = {
-    {"run", RUN, "carrel cell run FILE [OPTIONS] [--invoke NAME ARGS…]",
+    {"run", RUN, "carrel cell run FILE [OPTIONS] [--invoke NAME ARGS…] [-- WORDS…]",
      "run a .wat or .wasm program and print its results and fuel"},
     {"check", CHECK, "carrel cell check FILE [OPTIONS]",
      "validate a program and print its imports, exports and size"},
-    {"fuel", FUEL, "carrel cell fuel FILE [OPTIONS] [--invoke NAME ARGS…]",
+    {"fuel", FUEL, "carrel cell fuel FILE [OPTIONS] [--invoke NAME ARGS…] [-- WORDS…]",
      "run a program and print the fuel of each function and line"},
     {"replay", REPLAY, "carrel cell replay LOG [OPTIONS]",
      "run a recorded program again and compare its result, fuel and memory"},
@@ -28,7 +28,7 @@ static const struct {
 };
 enum { VERB_COUNT = sizeof(verbs) / sizeof(*verbs) };
 
-enum value_kind { FLAG, NUMBER, TEXT, SPEC, GRANT, INVOKE };
+enum value_kind { FLAG, NUMBER, TEXT, SPEC, GRANT, INVOKE, ENV };
 
 #define AT(field) offsetof(struct cell_options, field)
 #define NOWHERE ((size_t)-1)
@@ -51,6 +51,12 @@ static const struct option {
      "NAME  allow calls of carrel.NAME: args_size, args_read, result, log, clock, random"},
     {"--args", RUN | FUEL, TEXT, AT(input), NOWHERE,
      "TEXT  input that the program reads with the host function carrel.args_read"},
+    {"--env", RUN | FUEL, ENV, NOWHERE, NOWHERE,
+     "NAME=VALUE  set a variable of a WASI program, which inherits none"},
+    {"--seed", RUN | FUEL, NUMBER, AT(seed), NOWHERE,
+     "N  seed of the random bytes of a WASI program without --grant random (default 0)"},
+    {"--", RUN | FUEL, FLAG, NOWHERE, NOWHERE,
+     "WORDS…  pass all following words to a WASI program as its arguments"},
     {"--suspend-at", RUN, NUMBER, AT(suspend_at), AT(has_suspend_at),
      "FUEL  suspend the program when this much fuel is spent, and write it to --out"},
     {"--out", RUN, TEXT, AT(out), NOWHERE, "STATE  write a suspended program to this file"},
@@ -101,6 +107,15 @@ static int add_grant(struct cell_options *o, const char *name, struct err *err) 
     return 0;
 }
 
+static int add_env(struct cell_options *o, const char *text, struct err *err) {
+    if (o->env_count == CELL_MAX_ENV)
+        return err_set(err, ERR_LIMIT, "--env is given more than %d times", CELL_MAX_ENV);
+    if (!strchr(text, '=') || text[0] == '=')
+        return err_set(err, ERR_INVALID, "--env %s: must be NAME=VALUE", text);
+    o->env[o->env_count++] = text;
+    return 0;
+}
+
 /* Takes the arguments of the WebAssembly function to call, up to the next option. A number may
  * start with one '-'. */
 static int take_call_args(struct args *a, struct cell_options *o, struct err *err) {
@@ -128,6 +143,8 @@ static int take_value(struct args *a, const struct option *opt, struct cell_opti
         return read_spec(value, field(o, opt->at), err);
     case GRANT:
         return add_grant(o, value, err);
+    case ENV:
+        return add_env(o, value, err);
     case INVOKE:
         *(const char **)field(o, opt->at) = value;
         return take_call_args(a, o, err);
@@ -139,8 +156,17 @@ static int take_value(struct args *a, const struct option *opt, struct cell_opti
     return 0;
 }
 
+/* All words after "--" are arguments of the program. The slot of "--" gets its name later. */
+static void take_words(struct args *a, struct cell_options *o) {
+    o->words = (const char *const *)(a->argv + a->i - 1);
+    o->word_count = a->argc - a->i + 1;
+    a->i = a->argc;
+}
+
 static int take_option(struct args *a, struct cell_options *o, struct err *err) {
     const char *name = a->argv[a->i++];
+    if (strcmp(name, "--") == 0 && (verbs[a->verb].bit & (RUN | FUEL)))
+        return take_words(a, o), 0;
     for (int i = 0; i < OPTION_COUNT; i++)
         if (strcmp(options[i].name, name) == 0 && (options[i].verbs & verbs[a->verb].bit))
             return take_value(a, &options[i], o, err);
@@ -170,9 +196,12 @@ static int check_files(const struct args *a, const struct cell_options *o, struc
         return err_set(err, ERR_INVALID, "--suspend-at needs --out STATE");
     if (o->record && (o->resume || o->has_suspend_at))
         return err_set(err, ERR_INVALID, "--record cannot be used with --resume or --suspend-at");
-    if (o->resume && (o->invoke || o->input))
+    if (o->resume && (o->invoke || o->input || o->words || o->env_count))
         return err_set(err, ERR_INVALID,
-                       "--resume continues the suspended call: leave out --invoke and --args");
+                       "--resume continues the suspended call: leave out --invoke, --args, --env "
+                       "and words after --");
+    if (o->words && o->invoke)
+        return err_set(err, ERR_INVALID, "use either --invoke NAME ARGS or -- WORDS");
     return 0;
 }
 
@@ -205,6 +234,10 @@ int cell_options_read(int argc, char **argv, const char **file_room, struct cell
     }
     if (check_files(&a, &o, err) < 0)
         return -1;
+    if (o.words)
+        argv[argc - o.word_count] = (char *)file_room[0];
+    else if (o.file_count)
+        o.words = file_room, o.word_count = 1;
     *ret = o;
     return 0;
 }

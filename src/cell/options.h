@@ -23,7 +23,7 @@ enum cell_exit {
     CELL_INTERNAL = 70, /* a bug of Carrel, or a failure of the host */
 };
 
-enum { CELL_MAX_ARGS = 64, CELL_MAX_GRANTS = 16 };
+enum { CELL_MAX_ARGS = 64, CELL_MAX_GRANTS = 16, CELL_MAX_ENV = 256 };
 
 struct cell_options {
     const char *verb;
@@ -34,8 +34,14 @@ struct cell_options {
     int arg_count;
     const char *grants[CELL_MAX_GRANTS];
     int grant_count;
+    /* for programs of WASI: arguments, the name of the program first; variables NAME=VALUE */
+    const char *const *words;
+    int word_count;
+    const char *env[CELL_MAX_ENV];
+    int env_count;
     const char *input; /* the text that host function carrel.args_read reads */
-    uint64_t fuel, memory, suspend_at, seed;
+    uint64_t fuel, memory, suspend_at;
+    uint64_t seed; /* of random bytes; verb wast: of the points to suspend at */
     bool has_fuel, has_suspend_at, has_seed;
     const char *out, *resume, *record;
     int spec; /* version of WebAssembly: 10, 20 or 30 for 1.0, 2.0 or 3.0 */

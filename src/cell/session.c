@@ -26,6 +26,7 @@ void session_done(struct session *s) {
     if (s->engine)
         wasm_engine_free(s->engine);
     wat_module_done(&s->text);
+    wasi_free(s->wasi);
     buf_done(&s->output);
     buf_done(&s->log);
 }
@@ -181,7 +182,11 @@ int session_load(struct session *s, struct slice bytes, int spec, uint64_t pages
 
 /* --- grants --- */
 
+/* Functions of WASI need no grant: what they reach does, such as a directory. */
 static bool is_granted(const struct wasm_import *in, const char *const *grants, int count) {
+    if (in->type.kind == WASM_FUNC &&
+        wasi_find(in->module, in->module_size, in->name, in->name_size))
+        return true;
     if (in->type.kind != WASM_FUNC || in->module_size != 6 ||
         memcmp(in->module, "carrel", 6) != 0 || !host_known(in->name, in->name_size))
         return false;
@@ -201,8 +206,8 @@ static int deny(struct session *s, const struct wasm_import *in) {
     if (ours && host_known(in->name, in->name_size))
         err_remedy(&err, "grant it with --grant %.*s", name, in->name);
     else
-        err_remedy(&err,
-                   "this host function does not exist; carrel.{" HOST_NAMES "} can be granted");
+        err_remedy(&err, "this host function does not exist; WASI preview 1 and carrel.{" HOST_NAMES
+                         "} do");
     return session_fail(s, CELL_DENIED, &err);
 }
 
@@ -220,6 +225,7 @@ int session_check_grants(struct session *s, const char *const *grants, int count
         wasm_module_import(s->module, i, &in);
         if (!is_granted(&in, grants, count))
             return deny(s, &in);
+        s->has_wasi = s->has_wasi || wasi_is_module(in.module, in.module_size);
     }
     return CELL_OK;
 }
@@ -227,10 +233,8 @@ int session_check_grants(struct session *s, const char *const *grants, int count
 static int define_imports(struct session *s, struct err *err) {
     for (uint32_t i = 0; i < wasm_module_imports(s->module); i++) {
         struct wasm_import in;
-        char name[32];
         wasm_module_import(s->module, i, &in);
-        snprintf(name, sizeof(name), "%.*s", (int)in.name_size, in.name);
-        if (host_define(s, name, err) < 0)
+        if (host_define(s, &in, err) < 0)
             return -1;
     }
     return 0;
@@ -249,7 +253,7 @@ int session_link(struct session *s) {
     s->store = wasm_store_new(s->engine);
     if (!s->store)
         return out_of_memory(s);
-    if (define_imports(s, &err) < 0)
+    if (define_imports(s, &err) < 0 || (s->has_wasi && host_wasi_start(s, &err) < 0))
         return session_fail(s, CELL_INVALID, &err);
     if (wasm_instance_new(s->store, s->module, NULL, 0, &s->instance, &err) < 0) {
         if (err.code == ERR_LIMIT)
@@ -280,7 +284,6 @@ static uint64_t next_slice(const struct session *s) {
 }
 
 int session_drive(struct session *s, struct ending *ret) {
-    const char *trap = NULL;
     struct err err;
     for (;;) {
         uint64_t slice = next_slice(s);
@@ -293,12 +296,11 @@ int session_drive(struct session *s, struct ending *ret) {
             continue;
         if (ev->outcome != WASM_HOST)
             return session_keep(ret, ev), CELL_OK;
-        if (host_answer(s, ev, &trap, &err) < 0)
+        int answered = host_answer(s, ev, ret, &err);
+        if (answered < 0)
             return session_fail(s, s->replay ? CELL_STATE : CELL_INTERNAL, &err);
-        if (trap) {
-            *ret = (struct ending){.outcome = WASM_TRAPPED, .text = trap};
+        if (answered > 0)
             return CELL_OK;
-        }
     }
 }
 

@@ -10,6 +10,7 @@
 #include "cell/jail.h"
 #include "cell/log.h"
 #include "cell/options.h"
+#include "cell/wasi/wasi.h"
 #include "wasm/text/wat.h"
 #include "wasm/wasm.h"
 
@@ -18,6 +19,7 @@ struct job {
     const struct cell_options *options;
     const char *file; /* name of the program's file, for messages */
     struct slice bytes, state;
+    bool is_terminal[2]; /* standard input, standard output */
 };
 
 struct session {
@@ -35,6 +37,8 @@ struct session {
     struct buf log;    /* the log that this run writes */
     bool recording;
     struct cell_log *replay; /* the log that this run repeats, or NULL */
+    bool has_wasi;           /* the module imports WASI: standard output belongs to the program */
+    struct wasi *wasi;       /* its descriptors and clocks; NULL in a replay */
     char difference[300];    /* first difference between a replay and its log; or empty */
 };
 
@@ -42,6 +46,8 @@ struct session {
 struct ending {
     enum wasm_outcome outcome;
     bool suspended;
+    bool has_exited; /* the program called proc_exit with exit_code */
+    uint32_t exit_code;
     const char *text;
     uint64_t needed;
     struct cell_values values;
@@ -85,10 +91,31 @@ enum host_fit { HOST_FITS, HOST_OTHER_TYPE, HOST_NONE };
 enum host_fit host_fits(const struct wasm_import *in, struct wasm_func_type *ret);
 /* True if `h` is the host function of that name in host.c, with the same type and cost. */
 bool host_is(const struct wasm_host_info *h);
-int host_define(struct session *s, const char *name, struct err *err);
-/* Answers the pending host call. *ret_trap is set if the answer is a trap, which ends the call. */
-int host_answer(struct session *s, const struct wasm_event *ev, const char **ret_trap,
+int host_define(struct session *s, const struct wasm_import *in, struct err *err);
+/*
+ * Answers the pending host call: 0, or 1 and the ending if the call is over (a trap, the exit of
+ * the program) or stopped, because its data costs more fuel than is left.
+ */
+int host_answer(struct session *s, const struct wasm_event *ev, struct ending *ret,
                 struct err *err);
+
+/* Returns the memory that is exported as "memory"; NULL: there is none. */
+uint8_t *host_memory(const struct session *s, size_t *ret_size);
+/* Replaces the answer by the recorded one; fails if the call is not the recorded call. */
+int host_use_recorded(struct session *s, struct cell_call *call, struct buf *given,
+                      struct err *err);
+
+/* --- WASI (host_wasi.c) --- */
+
+/* Makes the descriptors, clocks and arguments of a new program from the options. */
+int host_wasi_start(struct session *s, struct err *err);
+/* Writes the state of a program with WASI in front of the state of its store, and reads it. */
+bool host_wasi_save(const struct session *s, struct buf *ret);
+/* Takes the WASI part from the front of *state, if it has one. */
+int host_wasi_resume(struct session *s, struct slice *state, struct err *err);
+/* Answers a call of WASI, as host_answer(). */
+int host_wasi_answer(struct session *s, const struct wasi_func *f, const struct wasm_event *ev,
+                     struct ending *ret, struct err *err);
 
 /* --- verbs (verb_*.c): functions for jail_run() --- */
 int verb_run(struct link *l, const void *job);

@@ -49,7 +49,6 @@ enum { NO_OFFSET = MAX_BYTES };
 
 /* Runs the call in progress to its end, and charges the fuel to the instructions. */
 static int drive(struct session *s, struct profile *p, size_t entry, struct ending *ret) {
-    const char *trap = NULL;
     struct err err;
     for (;;) {
         size_t offset = current_offset(s, entry);
@@ -63,12 +62,11 @@ static int drive(struct session *s, struct profile *p, size_t entry, struct endi
             *ret = (struct ending){.outcome = ev->outcome, .text = ev->text, .needed = ev->needed};
             return CELL_OK;
         }
-        if (host_answer(s, ev, &trap, &err) < 0)
+        int answered = host_answer(s, ev, ret, &err);
+        if (answered < 0)
             return session_fail(s, CELL_INTERNAL, &err);
-        if (trap) {
-            *ret = (struct ending){.outcome = WASM_TRAPPED, .text = trap};
+        if (answered > 0)
             return CELL_OK;
-        }
     }
 }
 

@@ -169,6 +169,8 @@ static bool add_json_report(struct buf *b, struct session *s, const struct endin
               buf_addf(b, ",\"fuel\":%" PRIu64 ",\"memory_hash\":\"", wasm_fuel_used(s->store)) &&
               add_hash(b, hash) && buf_addf(b, "\",\"output\":") &&
               json_string(b, s->output.len ? s->output.data : "", s->output.len);
+    if (ok && s->has_wasi && e->outcome == WASM_DONE)
+        ok = buf_addf(b, ",\"exit_code\":%" PRIu32, e->exit_code);
     if (ok && e->outcome == WASM_TRAPPED)
         ok = buf_addf(b, ",\"trap\":") && json_string(b, e->text, strlen(e->text)) &&
              buf_addf(b, ",\"frames\":[") && add_frames(b, s, true) && buf_addf(b, "]");
@@ -224,13 +226,15 @@ int tell_ending(struct session *s, const struct ending *e) {
         ok = add_json_report(&b, s, e, hash);
     else
         ok = add_results(&b, &e->values) && add_reason(&why, s, e) &&
-             buf_addf(&b, "fuel: %" PRIu64 "\n", wasm_fuel_used(s->store));
+             buf_addf(s->has_wasi ? &why : &b, "fuel: %" PRIu64 "\n", wasm_fuel_used(s->store));
     if (!ok) {
         err_set(&err, ERR_LIMIT, "the report of the run is too large");
         return session_fail(s, CELL_LIMIT, &err);
     }
     link_err(s->link, why.data, why.len);
     link_out(s->link, b.data, b.len);
+    if (e->has_exited)
+        return e->exit_code < UINT8_MAX ? (int)e->exit_code : UINT8_MAX;
     return outcome_codes[e->outcome];
 }
 
@@ -279,7 +283,7 @@ static int log_full(struct session *s) {
 static int send_state(struct session *s) {
     struct buf state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
     struct err err;
-    if (wasm_capture(s->store, &state, &err) < 0)
+    if ((s->has_wasi && !host_wasi_save(s, &state)) || wasm_capture(s->store, &state, &err) < 0)
         return session_fail(s, err.code == ERR_LIMIT ? CELL_LIMIT : CELL_STATE, &err);
     link_state(s->link, state.data, state.len);
     return CELL_OK;
@@ -303,7 +307,9 @@ static bool hosts_are_granted(const struct session *s) {
         for (uint32_t k = 0; k < wasm_module_imports(s->module) && !asked; k++) {
             struct wasm_import in;
             wasm_module_import(s->module, k, &in);
-            asked = in.name_size == strlen(h.name) && !memcmp(in.name, h.name, in.name_size);
+            asked = in.name_size == strlen(h.name) && !memcmp(in.name, h.name, in.name_size) &&
+                    in.module_size == strlen(h.module) &&
+                    !memcmp(in.module, h.module, in.module_size);
         }
         if (!asked || !host_is(&h))
             return false;
@@ -313,9 +319,10 @@ static bool hosts_are_granted(const struct session *s) {
 
 static int resume(struct session *s, struct ending *ret) {
     struct wasm_modules modules = {.find = find_module, .ctx = s};
+    struct slice state = s->job->state;
     struct err err;
-    if (wasm_resume(s->engine, s->job->state.data, s->job->state.len, &modules, &s->store, &err) <
-        0) {
+    if ((s->has_wasi && host_wasi_resume(s, &state, &err) < 0) ||
+        wasm_resume(s->engine, state.data, state.len, &modules, &s->store, &err) < 0) {
         err_wrap(&err, "cannot resume '%s'", s->job->options->resume);
         return session_fail(s, CELL_STATE, &err);
     }
@@ -344,8 +351,15 @@ int run_whole(struct session *s, struct slice function, const struct cell_values
         return code;
     wasm_fuel_add(s->store, fuel);
     code = session_drive(s, ret);
-    if (code != CELL_OK || ret->outcome != WASM_DONE || !function.len)
+    if (code != CELL_OK || ret->outcome != WASM_DONE || ret->has_exited || !function.len)
         return code;
+    /* A library of WASI (a reactor) has to be initialized before its functions are called. */
+    struct slice first = text_slice("_initialize");
+    if (s->has_wasi && exports_plain(s, "_initialize") && !exports_plain(s, "_start")) {
+        code = session_call(s, first, &(struct cell_values){0}, ret);
+        if (code != CELL_OK || ret->outcome != WASM_DONE || ret->has_exited)
+            return code;
+    }
     return session_call(s, function, args, ret);
 }
 
@@ -424,7 +438,7 @@ static int compare_end(struct session *s, const struct ending *e, const struct c
     char what[300];
     struct err err;
     if (cell_log_next(s->replay, &rest)) {
-        snprintf(what, sizeof(what), "the recorded run made a further host call (carrel.%.*s)",
+        snprintf(what, sizeof(what), "the recorded run made a further host call (%.*s)",
                  (int)(rest.name.len < 40 ? rest.name.len : 40), (const char *)rest.name.data);
         return differs(s, what);
     }

@@ -53,6 +53,14 @@ uint64_t wasm_fuel_left(const struct wasm_store *s) {
     return s->budget;
 }
 
+bool wasm_fuel_spend(struct wasm_store *s, uint64_t n) {
+    if (s->budget < n)
+        return false;
+    s->budget -= n;
+    s->used += n;
+    return true;
+}
+
 uint64_t wasm_fuel_used(const struct wasm_store *s) {
     return s->used;
 }

@@ -329,6 +329,11 @@ int wasm_table_get(const struct wasm_store *s, struct wasm_extern x, uint64_t i,
 /* Adds n to the fuel that the store may spend; a new store has none. */
 void wasm_fuel_add(struct wasm_store *s, uint64_t n);
 uint64_t wasm_fuel_left(const struct wasm_store *s);
+/*
+ * Spends n more fuel for the pending host call, whose cost the host knows only from its data. False
+ * if the store has less: nothing is spent, and the call stays pending.
+ */
+bool wasm_fuel_spend(struct wasm_store *s, uint64_t n);
 /* Returns the fuel spent since the store was created. */
 uint64_t wasm_fuel_used(const struct wasm_store *s);
 

@@ -94,7 +94,7 @@ def files(tmp_path):
 # What is typed, the exit code, and what must be in the output or the errors.
 TABLE = [
     ("run add.wat --invoke add 40 2", 0, r"^42\nfuel: 3\n$"),
-    ("run add.wat --invoke add -- 1 2", 64, "unknown option --"),
+    ("run add.wat --invoke add -- 1 2", 64, "use either --invoke NAME ARGS or -- WORDS"),
     ("run add.wat --invoke add 0x10 -1", 0, r"^15\n"),
     ("run add.wat --invoke floats 2.25 inf", 0, r"^-inf\n1.5\n"),
     ("run empty.wat", 0, r"^fuel: 0\n"),

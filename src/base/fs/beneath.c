@@ -13,8 +13,9 @@
 
 enum { PARENT_SIZE = 4096, TRIES_MAX = 64 };
 
-static int open_resolved(int dir, const char *path, int flags, uint64_t resolve) {
-    const struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC),
+static int open_resolved(int dir, const char *path, int flags, unsigned mode, uint64_t resolve) {
+    const struct open_how how = {.flags = (uint64_t)(unsigned)(flags | O_CLOEXEC),
+                                 .mode = flags & O_CREAT ? mode : 0,
                                  .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | resolve};
     int fd = -1;
     errno = EAGAIN; /* openat2() fails with it if a name was changed meanwhile: try again */
@@ -24,11 +25,15 @@ static int open_resolved(int dir, const char *path, int flags, uint64_t resolve)
 }
 
 int beneath_open(int dir, const char *path, int flags) {
-    return open_resolved(dir, path, flags, 0);
+    return open_resolved(dir, path, flags, 0, 0);
+}
+
+int beneath_create(int dir, const char *path, int flags, unsigned mode) {
+    return open_resolved(dir, path, flags, mode, 0);
 }
 
 int beneath_open_plain(int dir, const char *path, int flags) {
-    return open_resolved(dir, path, flags, RESOLVE_NO_SYMLINKS);
+    return open_resolved(dir, path, flags, 0, RESOLVE_NO_SYMLINKS);
 }
 
 int beneath_parent(int dir, const char *path, int flags, const char **ret_name) {

@@ -17,6 +17,9 @@
  */
 int beneath_open(int dir, const char *path, int flags);
 
+/* As beneath_open(); with O_CREAT, a new file gets this mode. */
+int beneath_create(int dir, const char *path, int flags, unsigned mode);
+
 /* As beneath_open(), but returns -ELOOP if any part of the path is a symbolic link. */
 int beneath_open_plain(int dir, const char *path, int flags);
 
