@@ -18,6 +18,7 @@
 #include "base/fs/lockfile.h"
 #include "base/log.h"
 #include "base/parse.h"
+#include "spawn/cell_root.h"
 #include "spawn/rootless.h"
 #include "spawn/spawner.h"
 #include "spawn/weaken.h"
@@ -207,6 +208,8 @@ int main(int argc, char **argv) {
     struct err err = {0};
     stdio_hold();
     prctl(PR_SET_NAME, "carrel-spawn");
+    if (argc > 1 && strcmp(argv[1], "--cell-root") == 0)
+        return cell_root_main(argc - 2, argv + 2, UID_BASE);
     umask(077);
     allow_descriptors();
     if (read_options(argc, argv, &o, &err) == 0 && main_run(&o, &err) == 0)

@@ -77,6 +77,11 @@ int mount_writable(int mount) {
     return set_attr(mount, (struct mount_attr){.attr_clr = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC});
 }
 
+int mount_confine(int mount) {
+    return set_attr(mount, (struct mount_attr){.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+                                                           MOUNT_ATTR_NOEXEC});
+}
+
 int mount_harden(int mount) {
     return set_attr(mount, (struct mount_attr){.attr_set = MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID});
 }

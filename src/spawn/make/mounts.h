@@ -31,6 +31,7 @@ int mount_idmap(int mount, int userns);
 int mount_read_only(int mount);
 int mount_writable(int mount); /* makes the mount writable and executable */
 int mount_shelve(int mount);   /* makes it read-only, without execution and devices */
+int mount_confine(int mount);  /* forbids execution, devices and setuid */
 int mount_harden(int mount);   /* forbids devices and setuid */
 int mount_devices(int mount);  /* makes it read-only, without execution, but with devices */
 
