@@ -72,6 +72,13 @@ int host_wasi_start(struct session *s, struct err *err) {
                     .random = outside_random,
                     .wait = outside_wait},
     };
+    for (int i = 0; i < o->dir_count; i++)
+        config.preopens[config.n_preopens++] =
+            (struct wasi_preopen){.name = o->dirs[i].name,
+                                  .fd = s->link->dirs[i],
+                                  .is_read_only = o->dirs[i].is_read_only};
+    for (int i = 0; i < o->listen_count; i++)
+        config.sockets[config.n_sockets++] = s->link->sockets[i];
     s->wasi = wasi_new(&config);
     return s->wasi ? 0 : err_set(err, ERR_LIMIT, "cannot start the program: out of memory");
 }

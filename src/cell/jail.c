@@ -18,6 +18,7 @@
 #include "base/defer.h"
 #include "base/native.h"
 #include "base/siphash.h"
+#include "cell/jail_root.h"
 
 enum { LINK_FD = 3 };
 
@@ -159,16 +160,18 @@ bool link_wait(struct link *l, bool for_input, uint64_t timeout_ns) {
 
 #define ARG_LOW(n) (offsetof(struct seccomp_data, args) + 8 * (n))
 
-enum arg_rule { ANY_ARGS, LINK_ONLY, NO_EXEC, SEALS_ONLY };
+enum arg_rule { ANY_ARGS, LINK_ONLY, NO_EXEC, SEALS_ONLY, SEALS_OR_FLAGS };
+
+struct allowed {
+    int number;
+    enum arg_rule rule;
+};
 
 /*
  * All allowed system calls. The engine keeps memory pages in memory files (memfd). Other commands
  * of fcntl() could send signals.
  */
-static const struct {
-    int number;
-    enum arg_rule rule;
-} allowed[] = {
+static const struct allowed allowed[] = {
     {SYS_read, LINK_ONLY},      {SYS_write, LINK_ONLY},  {SYS_mmap, NO_EXEC},
     {SYS_mprotect, NO_EXEC},    {SYS_munmap, ANY_ARGS},  {SYS_mremap, ANY_ARGS},
     {SYS_brk, ANY_ARGS},        {SYS_madvise, ANY_ARGS}, {SYS_memfd_create, ANY_ARGS},
@@ -176,7 +179,31 @@ static const struct {
     {SYS_exit_group, ANY_ARGS}, {SYS_exit, ANY_ARGS},    {SYS_rt_sigreturn, ANY_ARGS},
     {SYS_lseek, ANY_ARGS},
 };
-enum { ALLOWED = sizeof(allowed) / sizeof(*allowed), RULE_LENGTH = 5 };
+
+/*
+ * For a child with directories. Its mount namespace decides which files exist and which of them can
+ * be written; read() and write() stay with the link. F_SETFL sets O_APPEND.
+ */
+static const struct allowed allowed_files[] = {
+    {SYS_fcntl, SEALS_OR_FLAGS}, {SYS_openat2, ANY_ARGS},    {SYS_pread64, ANY_ARGS},
+    {SYS_pwrite64, ANY_ARGS},    {SYS_newfstatat, ANY_ARGS}, {SYS_getdents64, ANY_ARGS},
+    {SYS_fallocate, ANY_ARGS},   {SYS_fsync, ANY_ARGS},      {SYS_fdatasync, ANY_ARGS},
+    {SYS_mkdirat, ANY_ARGS},     {SYS_unlinkat, ANY_ARGS},   {SYS_renameat2, ANY_ARGS},
+    {SYS_linkat, ANY_ARGS},      {SYS_symlinkat, ANY_ARGS},  {SYS_readlinkat, ANY_ARGS},
+    {SYS_utimensat, ANY_ARGS},
+};
+
+/* For a child with sockets: it accepts connections, and cannot make sockets. */
+static const struct allowed allowed_sockets[] = {
+    {SYS_accept4, ANY_ARGS},  {SYS_recvfrom, ANY_ARGS}, {SYS_sendto, ANY_ARGS},
+    {SYS_shutdown, ANY_ARGS}, {SYS_ppoll, ANY_ARGS},
+};
+
+#define ROWS(table) (sizeof(table) / sizeof(*(table)))
+enum {
+    RULE_LENGTH = 6,
+    RULES_MAX = ROWS(allowed) + ROWS(allowed_files) + ROWS(allowed_sockets),
+};
 
 /*
  * Writes the filter instructions for one system call of `allowed`: go to the next one, or check the
@@ -187,36 +214,50 @@ static void put_rule(struct sock_filter *f, int number, enum arg_rule rule) {
     const struct sock_filter refuse = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
     f[0] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0,
                                         RULE_LENGTH - 1);
-    f[4] = refuse;
+    f[5] = refuse;
     if (rule == ANY_ARGS) {
-        f[1] = f[2] = f[3] = accept;
+        f[1] = f[2] = f[3] = f[4] = accept;
         return;
     }
+    /* Both checks go to f[4] or f[5]; the first one may also go on to the second. */
     static const struct {
         unsigned arg;
-        struct sock_filter check;
+        struct sock_filter check, other;
     } checks[] = {
-        [LINK_ONLY] = {0, BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, LINK_FD, 0, 1)},
-        [NO_EXEC] = {2, BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0)},
-        [SEALS_ONLY] = {1, BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_ADD_SEALS, 0, 1)},
+        [LINK_ONLY] = {0, BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, LINK_FD, 1, 2)},
+        [NO_EXEC] = {2, BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 2, 1)},
+        [SEALS_ONLY] = {1, BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_ADD_SEALS, 1, 2)},
+        [SEALS_OR_FLAGS] = {1, BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_ADD_SEALS, 1, 0),
+                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_SETFL, 0, 1)},
     };
     f[1] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARG_LOW(checks[rule].arg));
     f[2] = checks[rule].check;
-    f[3] = accept;
+    f[3] = rule == SEALS_OR_FLAGS ? checks[rule].other : refuse;
+    f[4] = accept;
 }
 
-static int install_filter(void) {
-    struct sock_filter code[4 + ALLOWED * RULE_LENGTH + 1] = {
+/* Adds the rules of a table. The first rule of a system call is the one that counts. */
+static struct sock_filter *put_rules(struct sock_filter *f, const struct allowed *rows, size_t n) {
+    for (size_t i = 0; i < n; i++, f += RULE_LENGTH)
+        put_rule(f, rows[i].number, rows[i].rule);
+    return f;
+}
+
+static int install_filter(const struct jail *j) {
+    struct sock_filter code[4 + RULES_MAX * RULE_LENGTH + 1] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NATIVE_ARCH, 1, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
     };
-    for (int i = 0; i < ALLOWED; i++)
-        put_rule(code + 4 + i * RULE_LENGTH, allowed[i].number, allowed[i].rule);
-    code[4 + ALLOWED * RULE_LENGTH] =
-        (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
-    struct sock_fprog program = {.len = sizeof(code) / sizeof(*code), .filter = code};
+    struct sock_filter *end = code + 4;
+    if (j->n_dirs)
+        end = put_rules(end, allowed_files, ROWS(allowed_files));
+    if (j->n_sockets)
+        end = put_rules(end, allowed_sockets, ROWS(allowed_sockets));
+    end = put_rules(end, allowed, ROWS(allowed));
+    *end++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    struct sock_fprog program = {.len = (unsigned short)(end - code), .filter = code};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -1;
     return INSTRUMENTED ? 0 : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
@@ -246,22 +287,49 @@ static int enter_limits(const struct jail *j) {
     return j->cpu_seconds ? limit(RLIMIT_CPU, j->cpu_seconds) : 0;
 }
 
-/* Closes all descriptors but the link to the parent, and allows only the system calls above. */
-static int enter_jail(const struct jail *j, int fd) {
+enum { KEPT_MAX = 1 + JAIL_DIRS_MAX + JAIL_SOCKETS_MAX, KEPT_ABOVE = 64 };
+
+/*
+ * Gives the link, then the directories, then the sockets the numbers from LINK_FD on, and closes
+ * all others. They are moved out of the way first, because their old numbers may be among the new.
+ */
+static int keep_descriptors(const struct jail *j, int fd, struct link *ret) {
+    int kept[KEPT_MAX], n = 0;
+    kept[n++] = fcntl(fd, F_DUPFD, KEPT_ABOVE);
+    for (size_t i = 0; i < j->n_dirs; i++) {
+        char path[8];
+        snprintf(path, sizeof(path), "/%zu", i);
+        int dir DEFER_CLOSE = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        ret->dirs[i] = LINK_FD + n;
+        kept[n++] = dir < 0 ? -1 : fcntl(dir, F_DUPFD, KEPT_ABOVE);
+    }
+    for (size_t i = 0; i < j->n_sockets; i++) {
+        ret->sockets[i] = LINK_FD + n;
+        kept[n++] = fcntl(j->sockets[i], F_DUPFD, KEPT_ABOVE);
+    }
+    for (int i = 0; i < n; i++)
+        if (kept[i] < 0 || dup2(kept[i], LINK_FD + i) < 0)
+            return -1;
+    if (INSTRUMENTED)
+        return 0;
+    for (int i = 0; i < LINK_FD; i++)
+        close(i);
+    return (int)syscall(SYS_close_range, LINK_FD + n, ~0u, 0);
+}
+
+/* Closes all descriptors but those granted, and allows only the system calls above. */
+static int enter_jail(const struct jail *j, const struct jail_root *root, int fd,
+                      struct link *ret) {
     if (enter_limits(j) < 0)
         return -1;
-    if (dup2(fd, LINK_FD) < 0)
+    if (j->n_dirs && jail_root_enter(root) < 0)
         return -1;
-    if (!INSTRUMENTED) {
-        for (int i = 0; i < LINK_FD; i++)
-            close(i);
-        if (syscall(SYS_close_range, LINK_FD + 1, ~0u, 0) < 0)
-            return -1;
-    }
+    if (keep_descriptors(j, fd, ret) < 0)
+        return -1;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_DUMPABLE, 0);
     siphash_own_key(); /* the engine needs this random key, and the jail has no random bytes */
-    return install_filter();
+    return install_filter(j);
 }
 
 bool jail_is_tight(void) {
@@ -270,10 +338,10 @@ bool jail_is_tight(void) {
 
 enum { CANNOT_CONFINE = 111 };
 
-static void run_child(const struct jail *j, int fd, int (*body)(struct link *, const void *),
-                      const void *arg) {
+static void run_child(const struct jail *j, const struct jail_root *root, int fd,
+                      int (*body)(struct link *, const void *), const void *arg) {
     struct link l = {.fd = LINK_FD};
-    if (enter_jail(j, fd) < 0)
+    if (enter_jail(j, root, fd, &l) < 0)
         _exit(CANNOT_CONFINE);
     int code = body(&l, arg);
     send_frame(&l, FRAME_EXIT, &code, sizeof(code));
@@ -426,6 +494,9 @@ static int died(const struct received *r, pid_t pid, int status, struct err *err
 int jail_run(struct jail *j, int (*body)(struct link *, const void *), const void *arg,
              struct err *err) {
     int ends[2];
+    struct jail_root root DEFER(jail_root_close) = JAIL_ROOT_NONE;
+    if (j->n_dirs && jail_root_open(j, &root, err) < 0)
+        return -1;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return err_sys(err, "cannot create a socket pair for the worker process");
     int ours DEFER_CLOSE = ends[0], theirs DEFER_CLOSE = ends[1];
@@ -433,7 +504,7 @@ int jail_run(struct jail *j, int (*body)(struct link *, const void *), const voi
     if (pid < 0)
         return err_sys(err, "cannot start the worker process");
     if (pid == 0)
-        run_child(j, theirs, body, arg);
+        run_child(j, &root, theirs, body, arg);
     close(TAKE_FD(theirs));
     struct received r = {.jail = j, .fd = ours};
     receive(&r);

@@ -5,6 +5,9 @@
  * to the parent. A seccomp filter allows it to read and write that link, to use memory that is not
  * executable, and to exit. It asks the parent for everything else over the link. The parent does
  * not trust what the child sends.
+ *
+ * A child that is granted directories may also call functions of files. It lives in a mount
+ * namespace in which there are no other files, so the filter does not have to know their names.
  */
 #pragma once
 
@@ -15,9 +18,12 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* The child's end of the socket to its parent. */
+enum { JAIL_DIRS_MAX = 16, JAIL_SOCKETS_MAX = 4 };
+
+/* The child's end of the socket to its parent, and what it was granted. */
 struct link {
     int fd;
+    int dirs[JAIL_DIRS_MAX], sockets[JAIL_SOCKETS_MAX]; /* those that struct jail names */
 };
 
 enum {
@@ -49,11 +55,23 @@ bool link_wait(struct link *l, bool for_input, uint64_t timeout_ns);
 /* True if system calls are filtered. False with sanitizers, which need further system calls. */
 bool jail_is_tight(void);
 
+/* A directory of the host that the child can reach. */
+struct jail_dir {
+    const char *path;
+    bool is_read_only;
+};
+
 /* Limits of a child, and the data that the parent received from it. */
 struct jail {
     int out_fd, err_fd; /* output of the child is written here as it arrives */
     bool has_input;     /* the child may read descriptor in_fd, standard input */
     int in_fd;
+    /* With directories, the child gets a root directory with nothing but them (jail_root.h). */
+    struct jail_dir dirs[JAIL_DIRS_MAX];
+    size_t n_dirs;
+    int sockets[JAIL_SOCKETS_MAX]; /* listening sockets that it may use */
+    size_t n_sockets;
+    const char *spawner; /* program that makes the root directory; NULL: beside this program */
     /* Limits of the child; 0: no limit. The memory that it has at its start does not count. */
     uint64_t memory_bytes, cpu_seconds;
     struct buf state, log;

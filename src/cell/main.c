@@ -4,16 +4,20 @@
  * This process reads the files that the command line names, and prints results. Only a confined
  * child process (cell/jail.h) parses the files.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "base/banned.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/parse.h"
 #include "cell/jail.h"
 #include "cell/json.h"
 #include "cell/options.h"
@@ -131,6 +135,65 @@ static uint64_t cpu_limit(const struct job *job) {
     return is_known ? 60 + o->fuel / 1000000 + job->bytes.len / 100000 : 0;
 }
 
+/* --- grants --- */
+
+/* Reads ADDRESS:PORT; an address of IPv6 stands in brackets. */
+static int listen_address(const char *text, struct sockaddr_storage *ret, socklen_t *ret_size,
+                          struct err *err) {
+    struct sockaddr_in *v4 = (void *)ret;
+    struct sockaddr_in6 *v6 = (void *)ret;
+    const char *colon = strrchr(text, ':');
+    char host[64] = "";
+    uint64_t port;
+    size_t len = colon ? (size_t)(colon - text) : 0;
+    bool is_v6 = len > 2 && text[0] == '[' && text[len - 1] == ']';
+    if (colon && len < sizeof(host))
+        memcpy(host, text + is_v6, len - 2 * (size_t)is_v6);
+    *ret = (struct sockaddr_storage){0};
+    ret->ss_family = is_v6 ? AF_INET6 : AF_INET;
+    if (!colon || parse_u64(colon + 1, 0, 65535, &port, err) < 0 ||
+        inet_pton(ret->ss_family, host, is_v6 ? (void *)&v6->sin6_addr : &v4->sin_addr) != 1)
+        return err_set(err, ERR_INVALID,
+                       "--listen %s: must be ADDRESS:PORT, such as 127.0.0.1:8080 or [::1]:8080",
+                       text);
+    if (is_v6)
+        v6->sin6_port = htons((uint16_t)port);
+    else
+        v4->sin_port = htons((uint16_t)port);
+    *ret_size = is_v6 ? sizeof(*v6) : sizeof(*v4);
+    return 0;
+}
+
+static int listen_open(const char *text, struct err *err) {
+    struct sockaddr_storage address;
+    socklen_t size = 0;
+    if (listen_address(text, &address, &size, err) < 0)
+        return -1;
+    int fd DEFER_CLOSE = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) < 0 ||
+        bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, 64) < 0)
+        return err_sys(err, "cannot listen on %s", text);
+    return TAKE_FD(fd);
+}
+
+static int open_grants(const struct cell_options *o, struct jail *j, struct err *err) {
+    for (int i = 0; i < o->dir_count; i++)
+        j->dirs[j->n_dirs++] = (struct jail_dir){o->dirs[i].host, o->dirs[i].is_read_only};
+    for (int i = 0; i < o->listen_count; i++) {
+        int fd = listen_open(o->listen[i], err);
+        if (fd < 0)
+            return -1;
+        j->sockets[j->n_sockets++] = fd;
+    }
+    return 0;
+}
+
+/* A directory that cannot be granted is an ability that the program does not get. */
+static int jail_exit_code(const struct cell_options *o, const struct err *err) {
+    bool is_refused = o->dir_count && err->code == ERR_UNSUPPORTED;
+    return err->code == ERR_LIMIT ? CELL_LIMIT : is_refused ? CELL_DENIED : CELL_INTERNAL;
+}
+
 static int run_cell(const struct cell_options *o, int (*body)(struct link *, const void *)) {
     struct buf file DEFER(buf_done) = BUF(MAX_FILE), state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
     struct err err;
@@ -151,9 +214,11 @@ static int run_cell(const struct cell_options *o, int (*body)(struct link *, con
                      .cpu_seconds = cpu_limit(&job),
                      .state = BUF(JAIL_MAX_BLOB),
                      .log = BUF(JAIL_MAX_BLOB)};
+    if (open_grants(o, &j, &err) < 0)
+        return main_fail(o, err.code == ERR_INVALID ? CELL_USAGE : CELL_DENIED, &err);
     int code = jail_run(&j, body, &job, &err);
     if (code < 0)
-        code = main_fail(o, err.code == ERR_LIMIT ? CELL_LIMIT : CELL_INTERNAL, &err);
+        code = main_fail(o, jail_exit_code(o, &err), &err);
     else if (write_results(o, &j, &err) < 0)
         code = main_fail(o, CELL_INTERNAL, &err);
     buf_done(&j.state);

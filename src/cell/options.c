@@ -28,7 +28,7 @@ static const struct {
 };
 enum { VERB_COUNT = sizeof(verbs) / sizeof(*verbs) };
 
-enum value_kind { FLAG, NUMBER, TEXT, SPEC, GRANT, INVOKE, ENV };
+enum value_kind { FLAG, NUMBER, TEXT, SPEC, GRANT, INVOKE, ENV, DIR_GRANT, LISTEN };
 
 #define AT(field) offsetof(struct cell_options, field)
 #define NOWHERE ((size_t)-1)
@@ -53,6 +53,10 @@ static const struct option {
      "TEXT  input that the program reads with the host function carrel.args_read"},
     {"--env", RUN | FUEL, ENV, NOWHERE, NOWHERE,
      "NAME=VALUE  set a variable of a WASI program, which inherits none"},
+    {"--dir", RUN | FUEL, DIR_GRANT, NOWHERE, NOWHERE,
+     "HOST[:NAME][:ro]  grant a directory to a WASI program, as NAME (default: as given)"},
+    {"--listen", RUN | FUEL, LISTEN, NOWHERE, NOWHERE,
+     "ADDRESS:PORT  grant a WASI program a socket that accepts TCP connections"},
     {"--seed", RUN | FUEL, NUMBER, AT(seed), NOWHERE,
      "N  seed of the random bytes of a WASI program without --grant random (default 0)"},
     {"--", RUN | FUEL, FLAG, NOWHERE, NOWHERE,
@@ -116,6 +120,35 @@ static int add_env(struct cell_options *o, const char *text, struct err *err) {
     return 0;
 }
 
+/* Cuts HOST[:NAME][:ro]; the text is an argument of this process and can be changed. */
+static int add_dir(struct cell_options *o, char *text, struct err *err) {
+    struct cell_dir d = {.host = text};
+    size_t len = strlen(text);
+    if (o->dir_count == CELL_MAX_DIRS)
+        return err_set(err, ERR_LIMIT, "--dir is given more than %d times", CELL_MAX_DIRS);
+    d.is_read_only = len > 3 && strcmp(text + len - 3, ":ro") == 0;
+    if (d.is_read_only)
+        text[len - 3] = '\0';
+    char *colon = strchr(text, ':');
+    if (colon)
+        *colon = '\0';
+    d.name = colon ? colon + 1 : text;
+    if (!d.host[0] || !d.name[0])
+        return err_set(err, ERR_INVALID, "--dir must be HOST[:NAME][:ro]");
+    for (int i = 0; i < o->dir_count; i++)
+        if (strcmp(o->dirs[i].name, d.name) == 0)
+            return err_set(err, ERR_INVALID, "--dir names '%s' twice", d.name);
+    o->dirs[o->dir_count++] = d;
+    return 0;
+}
+
+static int add_listen(struct cell_options *o, const char *text, struct err *err) {
+    if (o->listen_count == CELL_MAX_LISTEN)
+        return err_set(err, ERR_LIMIT, "--listen is given more than %d times", CELL_MAX_LISTEN);
+    o->listen[o->listen_count++] = text;
+    return 0;
+}
+
 /* Takes the arguments of the WebAssembly function to call, up to the next option. A number may
  * start with one '-'. */
 static int take_call_args(struct args *a, struct cell_options *o, struct err *err) {
@@ -135,7 +168,7 @@ static int take_value(struct args *a, const struct option *opt, struct cell_opti
         return *(bool *)field(o, opt->at) = true, 0;
     if (a->i == a->argc)
         return err_set(err, ERR_INVALID, "%s needs a value", opt->name);
-    const char *value = a->argv[a->i++];
+    char *value = a->argv[a->i++];
     switch (opt->kind) {
     case NUMBER:
         return options_read_number(opt->name, value, field(o, opt->at), err);
@@ -143,6 +176,10 @@ static int take_value(struct args *a, const struct option *opt, struct cell_opti
         return read_spec(value, field(o, opt->at), err);
     case GRANT:
         return add_grant(o, value, err);
+    case DIR_GRANT:
+        return add_dir(o, value, err);
+    case LISTEN:
+        return add_listen(o, value, err);
     case ENV:
         return add_env(o, value, err);
     case INVOKE:

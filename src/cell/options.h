@@ -23,7 +23,19 @@ enum cell_exit {
     CELL_INTERNAL = 70, /* a bug of Carrel, or a failure of the host */
 };
 
-enum { CELL_MAX_ARGS = 64, CELL_MAX_GRANTS = 16, CELL_MAX_ENV = 256 };
+enum {
+    CELL_MAX_ARGS = 64,
+    CELL_MAX_GRANTS = 16,
+    CELL_MAX_ENV = 256,
+    CELL_MAX_DIRS = 16,
+    CELL_MAX_LISTEN = 4
+};
+
+/* A directory of the host, and its name in the program. */
+struct cell_dir {
+    const char *host, *name;
+    bool is_read_only;
+};
 
 struct cell_options {
     const char *verb;
@@ -39,6 +51,10 @@ struct cell_options {
     int word_count;
     const char *env[CELL_MAX_ENV];
     int env_count;
+    struct cell_dir dirs[CELL_MAX_DIRS];
+    int dir_count;
+    const char *listen[CELL_MAX_LISTEN]; /* ADDRESS:PORT of granted sockets */
+    int listen_count;
     const char *input; /* the text that host function carrel.args_read reads */
     uint64_t fuel, memory, suspend_at;
     uint64_t seed; /* of random bytes; verb wast: of the points to suspend at */

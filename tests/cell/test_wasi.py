@@ -1,12 +1,12 @@
 """Programs of WASI preview 1: arguments, streams, clocks, random bytes, exit codes, replay, resume.
 
-CARREL_CELL names the worker program. Every test uses the real one.
+CARREL_CELL names the worker program, or CARREL_BUILD the build folder. Every test uses the real one.
 """
 import json, os, subprocess
 
 import pytest
 
-CELL = os.environ["CARREL_CELL"]
+CELL = os.environ.get("CARREL_CELL") or os.environ["CARREL_BUILD"] + "/libexec/carrel-cell"
 
 # Every function, with the letters of its parameters: i is i32, l is i64.
 FUNCTIONS = {
