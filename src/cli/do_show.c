@@ -201,7 +201,10 @@ static void show_end(const json_t *event) {
 }
 
 static void show_note(const json_t *event) {
-    printf("      %s\n", client_text(event, "text"));
+    if (strcmp(client_text(event, "note"), "project") == 0)
+        printf("      read the notes of the project: %s\n", client_text(event, "name"));
+    else
+        printf("      %s\n", client_text(event, "text"));
 }
 
 void do_show_next(const json_t *event, const char *machine, bool ships) {

@@ -272,6 +272,8 @@ void live_go_on(void *arg) {
         tries_go_on(l);
         return;
     }
+    if (project_reads(l))
+        return;
     live_wall(l);
     run_next(&l->run, &may, wall_ms(), &a, &in);
     switch (in.what) {

@@ -18,8 +18,8 @@ static const char *const purpose_names[] = {"work", "report", "hand_over"};
 enum { PURPOSES = sizeof(purpose_names) / sizeof(*purpose_names) };
 
 static const char *const note_names[RUN_NOTE_COUNT] = {
-    "plain", "warn_turns", "warn_tokens", "warn_money", "warn_time", "budget",
-    "spent", "full",       "stuck",       "nudge",      "format",    "check",
+    "plain", "warn_turns", "warn_tokens", "warn_money", "warn_time", "budget",  "spent",
+    "full",  "stuck",      "nudge",       "format",     "check",     "project",
 };
 
 static const char *const part_names[] = {"text", "image", "call", "result", "opaque"};

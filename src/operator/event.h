@@ -62,9 +62,10 @@ enum run_note {
     RUN_NOTE_SPENT,  /* the ledger (the record of costs) refuses a model call */
     RUN_NOTE_FULL,   /* the model's context window is full */
     RUN_NOTE_STUCK,
-    RUN_NOTE_NUDGE,  /* the model's answer had no tool call */
-    RUN_NOTE_FORMAT, /* the model's tool calls could not be parsed, repeatedly */
-    RUN_NOTE_CHECK,  /* the model must run a check before it finishes */
+    RUN_NOTE_NUDGE,   /* the model's answer had no tool call */
+    RUN_NOTE_FORMAT,  /* the model's tool calls could not be parsed, repeatedly */
+    RUN_NOTE_CHECK,   /* the model must run a check before it finishes */
+    RUN_NOTE_PROJECT, /* the project's notes for agents; `name` lists their files */
     RUN_NOTE_COUNT,
 };
 

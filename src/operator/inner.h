@@ -46,6 +46,7 @@ struct acting {
 };
 
 struct flushing;
+struct project;
 struct trying;
 
 struct live_run {
@@ -80,8 +81,10 @@ struct live_run {
     bool is_child, borrows; /* borrows: provider and rehearsal belong to the parent run */
     bool gated;             /* the gate holds a network request of the run's machine */
     struct run_follower *followers;
-    struct trying *trying; /* state of a run with several tries (tries.c) */
-    bool is_try;           /* one of several tries: no user can answer its questions */
+    struct trying *trying;   /* state of a run with several tries (tries.c) */
+    bool is_try;             /* one of several tries: no user can answer its questions */
+    struct project *project; /* set while the notes of the project are read (project.c) */
+    bool knows_project;      /* they were read, or are not wanted */
     bool cancelled, broken;
     struct err broke;
 };
@@ -174,6 +177,10 @@ void hold_begin(struct live_run *l, const char *json);
 void hold_end(struct live_run *l);
 void holds_watch(struct runs *o);
 void holds_unwatch(struct runs *o);
+/* ---- project.c ---- */
+/* Reads the notes of the project before the first model call. True while that goes on. */
+bool project_reads(struct live_run *l);
+void project_leave(struct live_run *l);
 /* ---- marks.c ---- */
 void mark_start(struct live_run *l, const struct run_intent *in);
 

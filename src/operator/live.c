@@ -38,6 +38,7 @@ void live_forget(struct live_run *l) {
         act_abandon(TAKE(l->mark));
     acts_leave(l);
     tries_leave(l);
+    project_leave(l);
     live_unflush(l);
     loop_call_cancel(l->runs->loop, &l->step);
 }
