@@ -87,6 +87,12 @@ storm-faults: setup-test all
 	@CARREL_BUILD=$(BUILD) tests/crash/storm_faults.py --mode $(or $(MODE),enospc) \
 		--operations $(or $(OPERATIONS),5000) $(if $(SEED),--seed $(SEED))
 
+# Random modules of WebAssembly 3.0 against V8, against themselves suspended, and, with the packages of
+# scripts/setup cross, against the other CPU: make diff30 MODULES=200000 SEED=1
+diff30: setup-test all
+	@CARREL_MODULES=$(or $(MODULES),200000) CARREL_SEED=$(or $(SEED),1000000) \
+		meson test -C $(BUILD) --no-rebuild --verbose -t 0 diff30 diff-cross
+
 # One fault at a time in a copy of the tree: do the tests notice? A part: make mutate MUTANTS='gate store-'
 mutate: setup-build setup-test
 	@scripts/mutate $(MUTANTS)
@@ -125,4 +131,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-upgrade lint format install uninstall clean
+.PHONY: all test test-busy demo diff30 bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-upgrade lint format install uninstall clean

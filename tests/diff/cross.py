@@ -3,7 +3,7 @@
 
   cross.py --work DIR --sweep LOCAL_SWEEP --runner LOCAL_RUNNER SOURCE…   [-- arguments for diff.py]
 
-Compares every numeric function (num_sweep), then random modules (diff.py cross). Exit 77 is a skip.
+Compares every numeric function (num_sweep), then random modules of both makers (diff.py cross). Exit 77 is a skip.
 """
 import argparse
 import os
@@ -65,8 +65,9 @@ def main():
     if not compare_sweeps([args.sweep], [*emulate, sweep]):
         sys.exit(1)
     runner = build(cc, "-O1", args.work / f"diff-run-{other}", [HERE / "diff_run.c", *args.sources])
-    sys.exit(subprocess.run([HERE / "diff.py", "--seeds", args.seeds, "--seconds", args.seconds, "cross",
-                             args.runner, "--", *emulate, runner]).returncode)
+    bad = [subprocess.run([HERE / "diff.py", "--maker", maker, "--seeds", args.seeds, "--seconds", args.seconds, "cross",
+                           args.runner, "--", *emulate, runner]).returncode for maker in ("ttf", "30")]
+    sys.exit(77 if set(bad) == {77} else any(code not in (0, 77) for code in bad))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 /*
- * Runs a module that wasm-opt -ttf made and prints a transcript: diff-run [--cut SEED] FILE…
+ * Runs a module that wasm-opt -ttf or gen30.py made and prints a transcript:
+ * diff-run [--cut SEED] FILE…
  *
  * Every exported function is called in turn with arguments drawn from a fixed sequence; the
- * transcript has each call, its logged values, its results or trap, and at the end a hash of the
- * memory, then fuel and the store's hash on lines that begin with '='. Other engines replay the
- * calls and are held to the lines without '='; this engine on another CPU, or cut into random
- * slices with capture, resume and fork between them (--cut), to every line.
+ * transcript has each call, its logged values, its results or trap, and at the end a hash of each
+ * exported memory, then fuel and the store's hash on lines that begin with '='. Other engines
+ * replay the calls and are held to the lines without '='; this engine on another CPU, or cut into
+ * random slices with capture, resume and fork between them (--cut), to every line.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -100,11 +101,17 @@ static void move_store(struct runner *r) {
     r->store = moved;
 }
 
+/* Half of the slices are short, because many calls are. */
+static uint64_t draw_slice(struct runner *r) {
+    uint32_t most = next_random(&r->cut) & 1 ? 64 : 4096;
+    return next_random(&r->cut) % most + 1;
+}
+
 static const struct wasm_event *run_on(struct runner *r) {
     if (!r->cut)
         return wasm_run(r->store, UINT64_MAX);
     const struct wasm_event *ev;
-    while ((ev = wasm_run(r->store, next_random(&r->cut) % 4096 + 1))->outcome == WASM_SLICE)
+    while ((ev = wasm_run(r->store, draw_slice(r)))->outcome == WASM_SLICE)
         if (next_random(&r->cut) % 16 == 0)
             move_store(r);
     if (ev->outcome == WASM_HOST && next_random(&r->cut) % 16 == 0) {
@@ -138,6 +145,8 @@ static bool drive(struct runner *r) {
         print_line("done", ev->values, ev->n_values);
     else if (ev->outcome == WASM_TRAPPED)
         printf("trap %s\n", ev->text);
+    else if (ev->outcome == WASM_THROWN)
+        printf("trap exception\n");
     else
         die("the call did not end");
     return ev->outcome == WASM_DONE;
@@ -180,16 +189,25 @@ static void call_export(struct runner *r, const struct wasm_export *export) {
     drive(r);
 }
 
-static void print_memory(struct runner *r) {
+static void print_memory(struct runner *r, const struct wasm_export *export) {
     struct wasm_extern x;
-    if (!wasm_export(wasm_instance_at(r->store, 0), "memory", 6, &x) || x.kind != WASM_MEMORY)
-        return;
     size_t size;
+    if (!wasm_export(wasm_instance_at(r->store, 0), export->name, export->name_size, &x))
+        die("a memory is missing");
     const uint8_t *bytes = wasm_memory_bytes(r->store, x, &size);
     uint32_t hash = 2166136261u;
     for (size_t i = 0; i < size; i++)
         hash = (hash ^ bytes[i]) * 16777619u;
-    printf("memory %zu %08" PRIx32 "\n", size, hash);
+    printf("memory %.*s %zu %08" PRIx32 "\n", (int)export->name_size, export->name, size, hash);
+}
+
+static void print_memories(struct runner *r) {
+    for (uint32_t i = 0; i < wasm_module_exports(r->module); i++) {
+        struct wasm_export export;
+        wasm_module_export(r->module, i, &export);
+        if (export.type.kind == WASM_MEMORY)
+            print_memory(r, &export);
+    }
 }
 
 static void print_store(struct runner *r) {
@@ -236,7 +254,7 @@ static void run_module(struct runner *r) {
         die(err.text);
     if (drive(r)) {
         run_exports(r);
-        print_memory(r);
+        print_memories(r);
     }
     print_store(r);
 }

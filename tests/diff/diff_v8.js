@@ -33,9 +33,13 @@ const traps = [
   [/table index is out of bounds|table access out of bounds|element segment.*out of bounds|table initializer.*out of bounds/, 'table'],
   [/null function or function signature mismatch/, 'indirect call'],
   [/type incompatibility when transforming/, 'v128 at the border'],
-  [/dereferencing a null pointer/, 'null reference'],
+  [/dereferencing a null pointer|rethrowing null value/, 'null reference'],
+  [/illegal cast/, 'cast failure'],
+  [/array element access out of bounds|array index out of bounds/, 'out of bounds array access'],
+  [/requested new array is too large/, 'out of bounds memory access'],
 ];
 const trapText = (e) => {
+  if (e instanceof WebAssembly.Exception) return 'exception';
   if (e instanceof RangeError) return 'call stack exhausted';
   const row = traps.find(([pattern]) => pattern.test(e.message));
   return row ? row[1] : `${e.name}: ${e.message}`;
@@ -61,11 +65,11 @@ const attempt = (f, wanted) => {
   }
 };
 
-const hashMemory = (memory) => {
+const hashMemory = (name, memory) => {
   const bytes = new Uint8Array(memory.buffer);
   let hash = 2166136261;
   for (let i = 0; i < bytes.length; i++) hash = Math.imul(hash ^ bytes[i], 16777619);
-  return `memory ${bytes.length} ${(hash >>> 0).toString(16).padStart(8, '0')}`;
+  return `memory ${name} ${bytes.length} ${(hash >>> 0).toString(16).padStart(8, '0')}`;
 };
 
 // The results that the transcript has for the call at line i, to know their types.
@@ -93,6 +97,6 @@ input.forEach((line, i) => {
     lines.push(line);
     attempt(() => instance.exports[name](...args.map(parse)), wantedAt(input, i));
   }
-  if (kind === 'memory' && instance) lines.push(hashMemory(instance.exports.memory));
+  if (kind === 'memory' && instance) lines.push(hashMemory(name, instance.exports[name]));
 });
 console.log(lines.join('\n'));
