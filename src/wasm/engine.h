@@ -554,6 +554,10 @@ bool table_grow(struct wasm_store *s, struct table *t, uint64_t delta, uint64_t 
                 uint64_t *ret_old);
 struct fn *store_fn(const struct wasm_store *s, uint64_t ref, struct wasm_instance **ret_inst);
 uint64_t instance_func_ref(const struct wasm_instance *i, uint32_t func);
+/* The reference to function 0 of an instance; those to its other functions follow. */
+static inline uint64_t instance_first_ref(const struct wasm_instance *i) {
+    return (uint64_t)(i->number + 1) << 32;
+}
 bool instance_eval(struct wasm_instance *i, uint32_t offset, uint64_t ret[2]);
 /* Returns the references in element segment `seg`, which are computed at the first call. */
 const uint64_t *instance_elems(struct wasm_instance *i, uint32_t seg);

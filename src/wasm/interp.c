@@ -376,7 +376,7 @@ static const struct simd_op *simd_row(uint64_t word) {
 #define INTERP_CHECKS __attribute__((no_sanitize("undefined")))
 #endif
 #else
-#define DISPATCH goto *labels[*(const operand *)pc]
+#define DISPATCH goto *table[*(const operand *)pc]
 #endif
 #ifndef INTERP_CHECKS
 #define INTERP_CHECKS
@@ -468,6 +468,9 @@ INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, 
 #undef ROW
 #undef X
     };
+    /* Hidden from the compiler, so that it stays in a register: each dispatch would compute it. */
+    const void *const *table = labels;
+    __asm__("" : "+r"(table));
     const uint64_t *pc = s->pc;
     uint64_t *fp = s->fp;
     struct wasm_instance *inst = s->inst;
@@ -502,7 +505,7 @@ INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, 
     }
 #ifdef ONE_DISPATCH
 dispatch:
-    goto *labels[*(const operand *)pc];
+    goto *table[*(const operand *)pc];
 #else
     DISPATCH;
 #endif
@@ -993,6 +996,19 @@ do_CALL_TABLE : {
     if (UNLIKELY(i >= t->size))
         TRAP(trap_undefined);
     uint64_t ref = t->elems[i];
+    args = fp + RA;
+    ret = pc + 3;
+    /* Most calls stay in the instance and have exactly the type that was written. */
+    uint64_t own = ref - instance_first_ref(inst);
+    if (LIKELY(own < inst->n_fns)) {
+        fn = &inst->fns[own];
+        if (LIKELY(fn->canon == (uint32_t)pc[1] && fn->entry)) {
+            if (UNLIKELY(args + fn->frame_slots > s->stack_end || top + 1 == s->frames_end))
+                TRAP(trap_stack);
+            *++top = (struct frame){ret, fp, inst, fn};
+            goto enter;
+        }
+    }
     if (UNLIKELY(ref == 0))
         TRAP(trap_uninitialized);
     if (UNLIKELY(!(fn = store_fn(s, ref, &callee))))
@@ -1000,8 +1016,6 @@ do_CALL_TABLE : {
     if (UNLIKELY(fn->canon != (uint32_t)pc[1]) &&
         !types_sub_def(s->engine, fn->canon, (uint32_t)pc[1]))
         TRAP(trap_indirect);
-    args = fp + RA;
-    ret = pc + 3;
     goto call_any;
 }
 do_CALL_REF_:
