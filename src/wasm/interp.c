@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "wasm/fpmode.h"
+#define NUM_CPU_CANONICAL FPMODE_CANONICAL
 #include "wasm/num.h"
 #include "wasm/pairs.h"
 #include "wasm/simd.h"
@@ -429,7 +431,11 @@ static const struct simd_op *simd_row(uint64_t word) {
         PAY(word_ >> 48);                         \
     } while (0)
 
-INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap) {
+/* Not inlined, because interp_run() changes the mode of the floating-point unit around it. */
+static enum exit_code interp_loop(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap)
+    __attribute__((noinline));
+
+INTERP_CHECKS static enum exit_code interp_loop(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap) {
     static const void *const labels[PAIRS_END] = {
 #define X(name, ...) [OP_##name] = &&do_##name,
         I32_BINARY(X) I64_BINARY(X) I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X) I32_DIVIDE(X)
@@ -1352,4 +1358,11 @@ trap_paid:
     *fuel_io = fuel;
     *ret_trap = trap;
     return EXIT_TRAP;
+}
+
+enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap) {
+    uint64_t mode = fpmode_enter();
+    enum exit_code code = interp_loop(s, fuel_io, ret_trap);
+    fpmode_leave(mode);
+    return code;
 }

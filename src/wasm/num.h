@@ -48,12 +48,17 @@ static inline uint64_t num_f64_bits(double x) {
     return bits;
 }
 
+/* 1 in files whose code runs only in the mode of fpmode.h, which they define before this header. */
+#ifndef NUM_CPU_CANONICAL
+#define NUM_CPU_CANONICAL 0
+#endif
+
 static inline float num_f32_canon(float x) {
-    return __builtin_expect(x != x, 0) ? num_f32_of_bits(NUM_F32_NAN) : x;
+    return NUM_CPU_CANONICAL || __builtin_expect(x == x, 1) ? x : num_f32_of_bits(NUM_F32_NAN);
 }
 
 static inline double num_f64_canon(double x) {
-    return __builtin_expect(x != x, 0) ? num_f64_of_bits(NUM_F64_NAN) : x;
+    return NUM_CPU_CANONICAL || __builtin_expect(x == x, 1) ? x : num_f64_of_bits(NUM_F64_NAN);
 }
 
 /* ---- integers ---- */
