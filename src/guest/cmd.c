@@ -29,6 +29,8 @@
 #define SPARES_LOW 2u
 #define SPARES_ASK 4u
 #define ASK_AGAIN_NS 200000000
+/* how long the first commands run before the guest asks for more spare cgroups */
+#define ASK_LATER_NS 20000000
 
 /* Table of commands. */
 
@@ -195,6 +197,25 @@ static void ask_for_spares(struct guest *g, int64_t now) {
 }
 
 /*
+ * Asks for more spare cgroups in a moment, if few are left: most machines run one short command and
+ * end, and cgroups are expensive.
+ */
+static void ask_later(struct guest *g) {
+    if (g->ask_ns || tree_spares(g) >= SPARES_LOW)
+        return;
+    g->ask_ns = now_ns() + ASK_LATER_NS;
+    g->has_timers = true;
+}
+
+static void tick_spares(struct guest *g, int64_t now) {
+    if (!g->ask_ns || now < g->ask_ns)
+        return;
+    g->ask_ns = 0;
+    if (tree_spares(g) < SPARES_LOW)
+        ask_for_spares(g, now);
+}
+
+/*
  * Takes a spare cgroup for a new command. NULL with *ret_wait set: the spawner may send one later;
  * else none will come.
  */
@@ -205,8 +226,10 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
         tree = tree_take(g);
     }
     int64_t now = tree ? 0 : now_ns();
-    if (!tree || tree_spares(g) < SPARES_LOW)
-        ask_for_spares(g, now ? now : now_ns());
+    if (!tree)
+        ask_for_spares(g, now);
+    else
+        ask_later(g);
     /*
      * The spawner may be dead. A client that needs the spawner starts it again, so waiting for a
      * spare cgroup can succeed.
@@ -634,7 +657,8 @@ static int64_t tick_one(struct guest *g, struct cmd *cmd, int64_t now) {
 }
 
 int64_t cmd_tick(struct guest *g, int64_t now) {
-    int64_t next = INT64_MAX;
+    tick_spares(g, now);
+    int64_t next = g->ask_ns ? g->ask_ns : INT64_MAX;
     for (uint32_t i = 0; i < g->cmd_end; i++)
         if (g->cmds[i].id)
             next = earlier(next, tick_one(g, &g->cmds[i], now));

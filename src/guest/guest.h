@@ -171,6 +171,7 @@ struct guest {
     uint32_t pump_from; /* index of the command that sends output next */
     uint32_t tree_end;
     int64_t asked_ns; /* when the spawner was last asked for spare cgroups */
+    int64_t ask_ns;   /* when to ask it again; 0: not planned */
     struct conn conns[CONN_MAX];
     struct cmd cmds[CMD_MAX];
     struct tree trees[TREE_MAX];
