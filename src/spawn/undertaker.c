@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -55,7 +56,7 @@ void spaces_close(int held[HELD_SPACES]) {
         close_fd(&held[i]);
 }
 
-enum { SOCKET = 3, HANDS = 8, PAUSE_MS = 3 };
+enum { SOCKET = 3, CLOSED = 4, HANDS = 8, PAUSE_MS = 3 };
 
 enum task { TASK_CLOSE, TASK_WIPE, TASK_MERGE, TASK_DUPLICATE, TASK_SETTLE };
 
@@ -104,6 +105,18 @@ static void duplicate_told(const struct order *order, const int fds[2],
     word->generation = made.generation;
 }
 
+/*
+ * Lets the spawner close its copies of the descriptors first: only the last close is slow, and the
+ * spawner must not wait for it. For the namespaces of a box it says when it has closed them.
+ */
+static void await_sender(const struct order *order) {
+    uint64_t one;
+    if (order->id[0])
+        (void)!read(CLOSED, &one, sizeof(one));
+    else
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000l}, NULL);
+}
+
 static void *bury(void *arg) {
     for (;;) {
         struct order order;
@@ -124,9 +137,8 @@ static void *bury(void *arg) {
             word.result = btrfs_sync(in.fds[0]);
             word.generation = word.result == 0 ? btrfs_generation(in.fds[0]) : 0;
         }
-        /* Let the sender close its copies of the descriptors first: only the last close is slow. */
-        if (order.task == TASK_CLOSE && !order.id[0])
-            nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000l}, NULL);
+        if (order.task == TASK_CLOSE)
+            await_sender(&order);
         fd_message_close(&in);
         if (send(SOCKET, &word, sizeof(word), MSG_NOSIGNAL) < 0)
             _exit(0);
@@ -135,11 +147,11 @@ static void *bury(void *arg) {
 }
 
 /*
- * Runs in the undertaker process, which keeps only this socket open, so that no other resource
- * stays in use because of it. Most work is waiting for the kernel, so several threads wait at the
- * same time.
+ * Runs in the undertaker process, which keeps only these descriptors open, so that no other
+ * resource stays in use because of it. Most work is waiting for the kernel, so several threads wait
+ * at the same time.
  */
-static void work(int socket, pid_t spawner) {
+static void work(int socket, int closed, pid_t spawner) {
     pthread_t thread;
     /*
      * During long work the socket is not read. Without this signal, the next spawner's undertaker
@@ -150,9 +162,12 @@ static void work(int socket, pid_t spawner) {
     prctl(PR_SET_NAME, "carrel-bury");
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
-    if (socket != SOCKET && dup3(socket, SOCKET, O_CLOEXEC) < 0)
+    /* First to numbers above both, because one may have the number of the other. */
+    socket = fcntl(socket, F_DUPFD_CLOEXEC, CLOSED + 1);
+    closed = fcntl(closed, F_DUPFD_CLOEXEC, CLOSED + 1);
+    if (dup3(socket, SOCKET, O_CLOEXEC) < 0 || dup3(closed, CLOSED, O_CLOEXEC) < 0)
         _exit(1);
-    close_range(SOCKET + 1, ~0u, 0);
+    close_range(CLOSED + 1, ~0u, 0);
     for (int i = 1; i < HANDS; i++)
         pthread_create(&thread, NULL, bury, NULL);
     bury(NULL);
@@ -162,17 +177,18 @@ int undertaker_open(struct undertaker *u) {
     int ends[2];
     if (u->pid)
         return 0;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+    int closed DEFER_CLOSE = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    if (closed < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return -errno;
     pid_t spawner = getpid(), pid = fork();
     if (pid == 0)
-        work(ends[1], spawner);
+        work(ends[1], closed, spawner);
     close(ends[1]);
     if (pid < 0 || fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0) {
         close(ends[0]);
         return -errno;
     }
-    *u = (struct undertaker){pid, ends[0]};
+    *u = (struct undertaker){pid, ends[0], TAKE_FD(closed)};
     return 0;
 }
 
@@ -180,6 +196,7 @@ void undertaker_close(struct undertaker *u) {
     if (!u->pid)
         return;
     close(u->socket);
+    close(u->closed);
     kill(u->pid, SIGKILL);
     while (waitpid(u->pid, NULL, 0) < 0 && errno == EINTR)
         ;
@@ -197,6 +214,7 @@ bool undertaker_take(struct undertaker *u, const char *id, int held[HELD_SPACES]
     if (!u->pid || send_fds(u->socket, &order, sizeof(order), fds, n) < 0)
         return false;
     spaces_close(held);
+    (void)!write(u->closed, &(uint64_t){1}, sizeof(uint64_t));
     return true;
 }
 

@@ -22,9 +22,10 @@ enum { HELD_MOUNTS, HELD_NET, HELD_SPACES };
 struct undertaker {
     pid_t pid;  /* 0: the undertaker is not running */
     int socket; /* connection to the undertaker, readable when it reports or is gone; or -1 */
+    int closed; /* eventfd: counts the orders whose descriptors the spawner has closed itself */
 };
 
-#define UNDERTAKER_NONE ((struct undertaker){.socket = -1})
+#define UNDERTAKER_NONE ((struct undertaker){.socket = -1, .closed = -1})
 
 /*
  * Opens the namespaces of a process that is about to be killed; held[i] is -1 if that fails. Uses
