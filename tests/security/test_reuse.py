@@ -142,7 +142,7 @@ def test_a_later_box_sees_nothing_of_an_earlier_one(reusing):
     assert "12345" not in seen.pop()
 
 
-def test_without_the_test_a_later_box_sees_an_earlier_one(make_lab):
+def test_without_the_test_a_later_box_sees_an_earlier_one(reusing, make_lab):
     """The control: a flow label of one box is there in another one."""
     lab = make_lab(weak="residue")
     turn_over(lab)
