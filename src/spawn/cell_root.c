@@ -78,6 +78,11 @@ static int cell_dir_new(const struct cell_root *c, const char *word, struct err 
     int r = mount;
     if (r >= 0 && !c->rootless)
         r = cell_dir_ids(c, mount, &st, writable);
+    if (r == -EINVAL) {
+        err_set(err, ERR_UNSUPPORTED, "the filesystem of directory '%s' does not support id maps",
+                path);
+        return err_remedy(err, "grant a directory of another filesystem, or do not run it as root");
+    }
     if (r >= 0)
         r = writable || weakened("cellro") ? mount_confine(mount) : mount_shelve(mount);
     return r < 0 ? err_num(err, r, "cannot mount directory '%s'", path) : TAKE_FD(mount);

@@ -44,9 +44,10 @@ def place(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "sibling/secret").write_text("secret")
     (tmp_path / "granted/file").write_text("abcdefgh")
-    probe = cell(tmp_path, files_program("", "file"), "--dir", "granted")
-    if "cannot confine" in probe.stderr or "does not allow this user" in probe.stderr:
-        pytest.skip(f"this host cannot confine a worker with files: {probe.stderr.strip()}")
+    plain, probe = (cell(tmp_path, files_program("", "file"), *options) for options in ((), ("--dir", "granted")))
+    if "cannot confine" in plain.stderr or any(
+            text in probe.stderr for text in ("does not allow this user", "does not support id maps")):
+        pytest.skip(f"this host cannot confine a worker: {probe.stderr.strip()}")
     return tmp_path
 
 
@@ -216,3 +217,9 @@ def test_wrong_grants_are_refused(tmp_path, options, text):
 def test_directory_that_does_not_exist_is_named(place):
     ran = cell(place, program(""), "--dir", "missing")
     assert ran.returncode == 4 and "cannot open directory 'missing': No such file" in ran.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only workers of root need id maps")
+def test_filesystem_without_id_maps_is_named(place):
+    ran = cell(place, program(""), "--dir", "/proc:/proc:ro")
+    assert ran.returncode == 4 and "the filesystem of directory '/proc' does not support id maps" in ran.stderr
