@@ -121,6 +121,20 @@ def test_every_function_exists_in_both_modules_and_refuses_pointers_outside_memo
         assert ran.stdout == f"{want}\n"
 
 
+def test_buffers_that_cross_the_end_of_memory_are_refused(tmp_path):
+    end = 2 * 65536
+    calls = {"random_get": f"(i32.const {end - 2}) (i32.const 3)", "args_sizes_get": f"(i32.const 0) (i32.const {end - 3})",
+             "fd_write": f"(i32.const 1) (i32.const {end - 4}) (i32.const 1) (i32.const 0)",
+             "poll_oneoff": f"(i32.const {end - 47}) (i32.const 0) (i32.const 1) (i32.const 0)",
+             "clock_time_get": f"(i32.const 0) (i64.const 0) (i32.const {end - 7})"}
+    for name, args in calls.items():
+        ran = run(tmp_path, program(f"(call ${name} {args})", name, func='(export "f") (result i32)'), "--invoke", "f")
+        assert ran.stdout == f"{FAULT}\n", name
+    vector = f"(i32.store (i32.const 0) (i32.const {end - 9})) (i32.store (i32.const 4) (i32.const 10))"
+    body = f"{vector} (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 16))"
+    assert run(tmp_path, program(body, func='(export "f") (result i32)'), "--invoke", "f").stdout == f"{FAULT}\n"
+
+
 def test_unknown_function_of_wasi_is_refused(tmp_path):
     ran = run(tmp_path, '(import "wasi_snapshot_preview1" "fd_dup" (func (param i32)))')
     assert ran.returncode == 4 and "fd_dup" in ran.stderr
