@@ -44,7 +44,7 @@ def command(module, tmp_path):
     return [*line, "--", *want.get("args", [])]
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda m: f"{m.parent.name}-{m.stem}")
+@pytest.mark.parametrize("module", MODULES, ids=[f"{m.parent.name}-{m.stem}" for m in MODULES])
 def test_module_of_the_wasi_suite(module, tmp_path):
     ran = subprocess.run(command(module, tmp_path), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
     want = wants(module)
@@ -53,6 +53,5 @@ def test_module_of_the_wasi_suite(module, tmp_path):
         assert ran.stdout == want["stdout"]
 
 
-@pytest.mark.skipif(not MODULES, reason="the WASI test suite is not on this host")
 def test_suite_is_whole():
     assert len(MODULES) == 72
