@@ -154,6 +154,18 @@ def test_file_that_is_gone_after_a_resume_is_stale(place):
     assert (ran.returncode, ran.stdout) == (STALE, "abcd"), ran.stderr
 
 
+def test_path_in_a_changed_state_does_not_lead_out(place):
+    suspended(place)
+    state = (place / "state").read_bytes()
+    place.joinpath("s").write_text("outside!")
+    place.joinpath("granted/else").write_text("ABCDEFGH")
+    at = state.index(b"\4\0\0\0file")
+    for path, expected in ((b"else", (0, "EFGH")), (b"../s", (STALE, "abcd"))):
+        (place / "state").write_bytes(state[:at + 4] + path + state[at + 8:])
+        ran = cell(place, TWICE, "--dir", "granted:/data", "--resume", "state")
+        assert (ran.returncode, ran.stdout) == expected, ran.stderr
+
+
 def test_resume_needs_the_same_directories(place):
     suspended(place)
     ran = cell(place, TWICE, "--resume", "state")
@@ -167,6 +179,26 @@ def test_replay_needs_no_directory(place):
     (place / "granted/file").unlink()
     again = subprocess.run([CELL, "replay", "log"], capture_output=True, text=True, timeout=60, cwd=place)
     assert again.returncode == 0 and "same: results, fuel and memory hash" in again.stderr, again.stderr
+
+
+@pytest.mark.parametrize("module, whence, size", [("wasi_snapshot_preview1", (0, 1, 2), 32), ("wasi_unstable", (2, 0, 1), 24)])
+def test_both_modules_have_their_own_layouts_of_files(place, module, whence, size):
+    """Seeks to 2, by 3 and to the end less 1; then the size of the file, where this module has it."""
+    start, here, end = whence
+    seek = "(drop (call $fd_seek (i32.const 4) (i64.const {}) (i32.const {}) (i32.const 100)))"
+    source = program(f"""
+        (drop (call $path_open (i32.const 3) (i32.const 0) (i32.const 0) (i32.const 4) (i32.const 0)
+          (i64.const {READ | SEEK | 1 << 21}) (i64.const 0) (i32.const 0) (i32.const 50)))
+        {seek.format(2, start)} {seek.format(3, here)}
+        (i32.store8 (i32.const 0) (i32.load (i32.const 100)))
+        {seek.format(-1, end)}
+        (i32.store8 (i32.const 1) (i32.load (i32.const 100)))
+        (drop (call $fd_filestat_get (i32.const 4) (i32.const 200)))
+        (i32.store8 (i32.const 2) (i32.load (i32.const {200 + size})))
+        (call $print (i32.const 1) (i32.const 0) (i32.const 3))""",
+        "path_open", "fd_seek", "fd_filestat_get", module=module, data='(data (i32.const 0) "file")')
+    ran = cell(place, source, "--dir", "granted")
+    assert ran.stdout == "\5\7\10", ran.stderr
 
 
 SERVER = program("""
