@@ -194,6 +194,12 @@ static int jail_exit_code(const struct cell_options *o, const struct err *err) {
     return err->code == ERR_LIMIT ? CELL_LIMIT : is_refused ? CELL_DENIED : CELL_INTERNAL;
 }
 
+/* Only a program that runs may read standard input: a file that is only checked has no use for it.
+ */
+static bool reads_input(const struct cell_options *o) {
+    return strcmp(o->verb, "run") == 0 || strcmp(o->verb, "fuel") == 0;
+}
+
 static int run_cell(const struct cell_options *o, int (*body)(struct link *, const void *)) {
     struct buf file DEFER(buf_done) = BUF(MAX_FILE), state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
     struct err err;
@@ -208,7 +214,7 @@ static int run_cell(const struct cell_options *o, int (*body)(struct link *, con
                       .is_terminal = {isatty(STDIN_FILENO), isatty(STDOUT_FILENO)}};
     struct jail j = {.out_fd = STDOUT_FILENO,
                      .err_fd = STDERR_FILENO,
-                     .has_input = true,
+                     .has_input = reads_input(o),
                      .in_fd = STDIN_FILENO,
                      .memory_bytes = memory_limit(&job),
                      .cpu_seconds = cpu_limit(&job),

@@ -125,6 +125,29 @@ static void a_worker_can_answer_and_ask(void **state) {
     buf_done(&j.log);
 }
 
+static int read_input(struct link *l, const void *arg) {
+    char bytes[16] = "";
+    (void)arg;
+    ssize_t n = link_read(l, bytes, sizeof(bytes));
+    return n == 4 && memcmp(bytes, "text", 4) == 0 ? 7 : n == 0 ? 8 : 9;
+}
+
+static void a_worker_reads_input_only_if_it_may(void **state) {
+    (void)state;
+    skip_where_nothing_can_be_confined();
+    int ends[2];
+    struct err err;
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "text", 4), 4);
+    struct jail j = {
+        .out_fd = -1, .err_fd = -1, .in_fd = ends[0], .state = BUF(10), .log = BUF(10)};
+    assert_int_equal(jail_run(&j, read_input, NULL, &err), 8);
+    j.has_input = true;
+    assert_int_equal(jail_run(&j, read_input, NULL, &err), 7);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static int flood(struct link *l, const void *arg) {
     (void)arg;
     static char chunk[1 << 20];
@@ -231,7 +254,8 @@ static void a_worker_that_uses_up_its_processor_time_is_ended(void **state) {
     assert_non_null(strstr(err.text, "processor time"));
 }
 
-UNIT_MAIN(cmocka_unit_test(attacks_end_the_worker), cmocka_unit_test(a_worker_can_answer_and_ask),
+UNIT_MAIN(cmocka_unit_test(a_worker_reads_input_only_if_it_may),
+          cmocka_unit_test(attacks_end_the_worker), cmocka_unit_test(a_worker_can_answer_and_ask),
           cmocka_unit_test(a_flood_ends_at_its_limit), cmocka_unit_test(lies_are_not_believed),
           cmocka_unit_test(a_worker_gets_no_more_memory_than_its_limit),
           cmocka_unit_test(a_worker_that_uses_up_its_processor_time_is_ended))
