@@ -186,8 +186,10 @@ void api_image_import(struct call *c) {
 
 static const struct {
     const char *form, *type;
-} forms[] = {
-    {"oci", "application/x-tar"}, {"tar", "application/x-tar"}, {"tar.zst", "application/zstd"}};
+} forms[] = {{"oci", "application/x-tar"},
+             {"tar", "application/x-tar"},
+             {"tar.zst", "application/zstd"},
+             {"packs", "application/x-tar"}};
 
 static const char *form_type(const char *form) {
     for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++)
@@ -228,8 +230,8 @@ void api_image_export(struct call *c) {
     if (!form)
         form = "oci";
     if (!form_type(form)) {
-        err_set(&err, ERR_INVALID, "parameter 'form' must be oci, tar or tar.zst, not '%.20s'",
-                form);
+        err_set(&err, ERR_INVALID,
+                "parameter 'form' must be oci, tar, tar.zst or packs, not '%.20s'", form);
         call_error(c, &err);
         return;
     }

@@ -167,7 +167,9 @@ static const struct query import_queries[] = {
     {0},
 };
 static const struct query export_queries[] = {
-    {"form", "string", "oci (default): an OCI layout in a tar; tar or tar.zst: only the files"},
+    {"form", "string",
+     "oci (default): an OCI layout in a tar; tar or tar.zst: only the files; packs: packs and "
+     "manifests in a tar"},
     {0},
 };
 

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "image/from_packs.h"
 #include "image/oci.h"
 #include "image/spool.h"
+#include "image/to_packs.h"
 
 enum {
     BLOCK = 128 << 10,
@@ -132,6 +134,40 @@ static int import_docker(const struct spool *s, struct unpack *u, struct image_c
     return 0;
 }
 
+/* ---- packs ---- */
+
+static int read_packs(struct from_packs *f, struct unpack *u, bool marks, struct err *err) {
+    struct archive *a DEFER(unpack_reader_free) = unpack_reader();
+    if (!a)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    if (archive_read_open(a, f, NULL, from_packs_read, NULL) != ARCHIVE_OK)
+        return from_packs_failed(f, err)
+                   ? -1
+                   : err_set(err, ERR_INVALID, "cannot read a layer from its packs");
+    int r = marks ? unpack_whiteouts(u, a, err) : unpack_rest(u, a, true, err);
+    if (r < 0)
+        from_packs_failed(f, err); /* its error has the cause, which libarchive would shorten */
+    return r;
+}
+
+static int apply_packs(const struct spool *s, struct unpack *u, const struct packs_image *image,
+                       size_t i, bool marks, struct err *err) {
+    struct from_packs *f DEFER(from_packs_close) = from_packs_open(s, u, image, i, marks, err);
+    return !f || read_packs(f, u, marks, err) < 0 ? err_wrap(err, "image layer %zu", i + 1) : 0;
+}
+
+static int import_packs(const struct spool *s, struct unpack *u, struct image_config *ret,
+                        struct err *err) {
+    struct packs_image image DEFER(packs_image_done) = {.json = NULL};
+    if (packs_image_read(s, &image, ret, err) < 0)
+        return -1;
+    for (size_t i = 0; i < image.layers; i++)
+        if ((i && apply_packs(s, u, &image, i, true, err) < 0) ||
+            apply_packs(s, u, &image, i, false, err) < 0)
+            return -1;
+    return 0;
+}
+
 /* ---- detect the format ---- */
 
 static bool has(const struct spool *s, const char *name) {
@@ -143,8 +179,8 @@ static bool has(const struct spool *s, const char *name) {
 
 /* Names that start an OCI layout or a Docker archive, not a root filesystem. */
 static bool is_of_images(const char *path) {
-    static const char *const names[] = {"oci-layout", "index.json", "manifest.json", "repositories",
-                                        "blobs"};
+    static const char *const names[] = {"oci-layout",   "index.json", "manifest.json",
+                                        "repositories", "blobs",      PACKS_MARK};
     size_t n = strcspn(path, "/");
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (strlen(names[i]) == n && strncmp(path, names[i], n) == 0)
@@ -164,7 +200,9 @@ static int import_images(struct archive *a, struct archive_entry *e, int dir, st
     do
         r = spool_take(s, a, e, err) < 0 ? -1 : unpack_next(u, a, &e, err);
     while (r > 0);
-    if (r == 0 && has(s, "index.json"))
+    if (r == 0 && has(s, PACKS_MARK))
+        r = import_packs(s, u, ret, err);
+    else if (r == 0 && has(s, "index.json"))
         r = import_oci(s, u, ret, err);
     else if (r == 0 && has(s, "manifest.json"))
         r = import_docker(s, u, ret, err);

@@ -1,6 +1,7 @@
 /*
- * carrel-image unpack|tar|tar.zst|oci|erofs|layer [view|sealed] [ids=FIRST] [disk=BYTES] [as=ID]
- * [on=ID] [uppers=COUNT] [layers=COUNT] [more=COUNT]: reads or writes one archive, then exits.
+ * carrel-image unpack|tar|tar.zst|oci|packs|erofs|layer [view|sealed] [ids=FIRST] [disk=BYTES]
+ * [as=ID] [on=ID] [uppers=COUNT] [layers=COUNT] [more=COUNT]: reads or writes one archive, then
+ * exits.
  *
  * The spawner starts this program, never a person. Its descriptors: 0 the archive to unpack; 1 the
  * archive to write; 3 the directory of the image (root/, image.json; for unpack also spool/); 4 the
@@ -115,7 +116,8 @@ static int do_unpack(struct work *w, struct err *err) {
 static const struct {
     const char *verb;
     enum pack_form form;
-} forms[] = {{"tar", PACK_TAR}, {"tar.zst", PACK_TAR_ZST}, {"oci", PACK_OCI}};
+} forms[] = {
+    {"tar", PACK_TAR}, {"tar.zst", PACK_TAR_ZST}, {"oci", PACK_OCI}, {"packs", PACK_PACKS}};
 
 static int form_of(const char *verb) {
     for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++)
@@ -250,7 +252,7 @@ int main(int argc, char **argv) {
     struct work w = {.report = {.fd = FD_REPORT}};
     struct err err;
     if (main_read_words(argc, argv, &w) < 0) {
-        fputs("usage: carrel-image unpack|tar|tar.zst|oci|erofs|layer ...\n"
+        fputs("usage: carrel-image unpack|tar|tar.zst|oci|packs|erofs|layer ...\n"
               "Only the spawner runs this program.\n",
               stderr);
         return 64;

@@ -11,11 +11,12 @@
 #include "base/fdio.h"
 #include "base/jot.h"
 #include "image/oci.h"
+#include "image/to_packs.h"
 #include "image/unpack.h"
 
 enum { PIECE = 128 << 10, BLOCK = 10240 };
 
-static void writer_free(struct archive **a) {
+void pack_writer_free(struct archive **a) {
     if (*a)
         archive_write_free(*a);
 }
@@ -59,7 +60,7 @@ static la_ssize_t to_layer(struct archive *a, void *arg, const void *bytes, size
     return -1;
 }
 
-static struct archive *writer(void) {
+static struct archive *pack_writer_new(void) {
     struct archive *a = archive_write_new();
     if (!a)
         return NULL;
@@ -67,6 +68,21 @@ static struct archive *writer(void) {
     archive_write_set_bytes_per_block(a, BLOCK);
     archive_write_set_bytes_in_last_block(a, BLOCK);
     return a;
+}
+
+struct archive *pack_writer_open(struct pack *p, struct err *err) {
+    struct archive *a DEFER(pack_writer_free) = pack_writer_new();
+    if (!a)
+        err_set(err, ERR_LIMIT, "out of memory");
+    else if (archive_write_open(a, p, NULL, to_fd, NULL) != ARCHIVE_OK)
+        pack_failed(a, err);
+    else
+        return TAKE(a);
+    return NULL;
+}
+
+int pack_writer_close(struct archive *a, struct err *err) {
+    return archive_write_close(a) == ARCHIVE_OK ? 0 : pack_failed(a, err);
 }
 
 /* ---- tree ---- */
@@ -166,8 +182,7 @@ static int put_tree(struct pack *p, int root, bool is_upper, struct archive *to,
     return image_walk(&w, err);
 }
 
-static int pack_put_text(struct archive *to, const char *name, const struct buf *text,
-                         struct err *err) {
+int pack_put_text(struct archive *to, const char *name, const struct buf *text, struct err *err) {
     if (pack_put_head(to, name, text->len, err) < 0)
         return -1;
     return archive_write_data(to, text->data, text->len) == (la_ssize_t)text->len
@@ -190,7 +205,7 @@ static int pack_compress(const struct pack *p, struct archive *a, struct err *er
 }
 
 static int pack_tar(struct pack *p, bool packed, struct err *err) {
-    struct archive *a DEFER(writer_free) = writer();
+    struct archive *a DEFER(pack_writer_free) = pack_writer_new();
     struct buf config DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
     if (!a)
         return err_set(err, ERR_LIMIT, "out of memory");
@@ -203,7 +218,7 @@ static int pack_tar(struct pack *p, bool packed, struct err *err) {
         return -1;
     if (put_tree(p, p->root, false, a, err) < 0)
         return -1;
-    return archive_write_close(a) == ARCHIVE_OK ? 0 : pack_failed(a, err);
+    return pack_writer_close(a, err);
 }
 
 /* ---- OCI layout ---- */
@@ -211,7 +226,7 @@ static int pack_tar(struct pack *p, bool packed, struct err *err) {
 /* Packs layer `i`. outer NULL: only computes its digest and size. */
 static int pack_layer(struct pack *p, size_t i, struct archive *outer, struct oci_layer *ret,
                       struct err *err) {
-    struct archive *a DEFER(writer_free) = writer();
+    struct archive *a DEFER(pack_writer_free) = pack_writer_new();
     int root = p->layer_count ? p->layers[i] : p->root;
     *ret = (struct oci_layer){.outer = outer};
     sha256_init(&ret->sum);
@@ -393,7 +408,7 @@ static int put_layers(struct pack *p, const struct blobs *layers, struct archive
 
 /* The name of a layer is its hash, so each is packed twice: first to hash, then to write. */
 static int pack_oci(struct pack *p, struct err *err) {
-    struct archive *a DEFER(writer_free) = writer();
+    struct archive *a DEFER(pack_writer_free) = pack_writer_new();
     struct documents d DEFER(documents_done) = {BUF(256), BUF(1 << 20), BUF(16384), BUF(4096)};
     struct blobs layers = {.count = 0};
     if (!a)
@@ -411,5 +426,12 @@ static int pack_oci(struct pack *p, struct err *err) {
 }
 
 int image_pack(struct pack *p, enum pack_form form, struct err *err) {
-    return form == PACK_OCI ? pack_oci(p, err) : pack_tar(p, form == PACK_TAR_ZST, err);
+    switch (form) {
+    case PACK_OCI:
+        return pack_oci(p, err);
+    case PACK_PACKS:
+        return image_to_packs(p, err);
+    default:
+        return pack_tar(p, form == PACK_TAR_ZST, err);
+    }
 }

@@ -1,20 +1,23 @@
 /*
  * Packs a tree and its configuration into an archive: a tar whose first entry is the configuration
- * in Carrel's format, the same compressed with zstd, or an OCI layout in a tar. Equal images give
- * equal bytes.
+ * in Carrel's format, the same compressed with zstd, an OCI layout in a tar, or packs in a tar.
+ * Equal images give equal bytes.
  */
 #pragma once
+
+#include <archive.h>
 
 #include "image/config.h"
 #include "image/report.h"
 #include "image/walk.h"
 
-enum pack_form { PACK_TAR, PACK_TAR_ZST, PACK_OCI };
+enum pack_form { PACK_TAR, PACK_TAR_ZST, PACK_OCI, PACK_PACKS };
 
 struct pack {
     int out;
     int root, usr; /* directories to pack, as in struct walk */
-    /* layers of the image, lowest first, which an OCI layout keeps apart; count 0: only `root` */
+    /* layers of the image, lowest first, which an OCI layout and packs keep apart; count 0: only
+     * `root` */
     const int *layers;
     size_t layer_count;
     struct image_ids ids;
@@ -26,3 +29,12 @@ struct pack {
 };
 
 int image_pack(struct pack *p, enum pack_form form, struct err *err);
+
+/* ---- for image/to_packs.c ---- */
+
+/* A tar that is written to p->out. NULL with *err. */
+struct archive *pack_writer_open(struct pack *p, struct err *err);
+int pack_writer_close(struct archive *a, struct err *err);
+void pack_writer_free(struct archive **a);
+/* Writes a file of the tar. */
+int pack_put_text(struct archive *to, const char *name, const struct buf *text, struct err *err);

@@ -110,9 +110,7 @@ int unpack_charge(struct unpack *u, uint64_t disk, struct err *err) {
 }
 
 /* Skipped bytes count too: reading them takes time, but compressed they cost an attacker little. */
-static int count_read(struct unpack *u, struct archive_entry *e, struct err *err) {
-    int64_t size = archive_entry_size(e);
-    uint64_t bytes = size > 0 ? (uint64_t)size : 0;
+int unpack_count_read(struct unpack *u, uint64_t bytes, struct err *err) {
     uint64_t disk = u->limits.disk ? u->limits.disk : u->limits.bytes;
     if (bytes > PASSES * u->limits.bytes || (u->read += bytes) > PASSES * u->limits.bytes)
         return too_large(u, err);
@@ -125,7 +123,8 @@ int unpack_next(struct unpack *u, struct archive *a, struct archive_entry **ret,
         return 0;
     if (r != ARCHIVE_OK && !(r == ARCHIVE_WARN && is_harmless(a)))
         return broken(a, err);
-    return count_read(u, *ret, err) < 0 ? -1 : 1;
+    int64_t size = archive_entry_size(*ret);
+    return unpack_count_read(u, size > 0 ? (uint64_t)size : 0, err) < 0 ? -1 : 1;
 }
 
 /* ---- parent directories ---- */

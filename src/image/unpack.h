@@ -47,6 +47,10 @@ struct unpack {
     char parent_path[IMAGE_PATH_SIZE];
 };
 
+/* Counts bytes that the import reads, also if it skips them or reads them twice. ERR_LIMIT if they
+ * are far more than the limits. */
+int unpack_count_read(struct unpack *u, uint64_t bytes, struct err *err);
+
 /* Adds `disk` bytes, which are about to be written. ERR_LIMIT if the sum exceeds limits.disk. */
 int unpack_charge(struct unpack *u, uint64_t disk, struct err *err);
 

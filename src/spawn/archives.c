@@ -345,8 +345,8 @@ static int add_tree_apart(struct spawner *s, const char *name, int dir, size_t *
  */
 static int begin_pack(struct spawner *s, const char *text, const struct fd_message *in,
                       struct err *err) {
-    static const char *const forms[] = {"tar", "tar.zst", "oci", "erofs"};
-    enum { FORMS = sizeof(forms) / sizeof(*forms), SEAL = FORMS - 1, OCI = SEAL - 1 };
+    static const char *const forms[] = {"tar", "tar.zst", "oci", "packs", "erofs"};
+    enum { FORMS = sizeof(forms) / sizeof(*forms), SEAL = FORMS - 1, FIRST_OF_LAYERS = 2 };
     size_t n = strcspn(text, " "), i = 0;
     const char *name = text[n] ? text + n + 1 : "";
     while (i < FORMS && (strlen(forms[i]) != n || strncmp(forms[i], text, n) != 0))
@@ -358,8 +358,8 @@ static int begin_pack(struct spawner *s, const char *text, const struct fd_messa
     struct more more DEFER(more_done) = {.count = 0};
     int dir DEFER_CLOSE = open_packed(s, name, err);
     size_t layers = 0;
-    if (dir < 0 ||
-        (i != SEAL && add_tree_apart(s, name, dir, i == OCI ? &layers : NULL, &more, err) < 0))
+    if (dir < 0 || (i != SEAL && add_tree_apart(s, name, dir, i >= FIRST_OF_LAYERS ? &layers : NULL,
+                                                &more, err) < 0))
         return -1;
     bool apart = more.count > 0;
     if (apart && add_locks(s, name, &more, err) < 0)

@@ -207,7 +207,7 @@ def test_trees_that_nobody_knows_go_at_the_start(fresh, rootfs):
 # ---- out, and in again ----
 
 
-@pytest.mark.parametrize("form", ["tar", "tar.zst", "oci"])
+@pytest.mark.parametrize("form", ["tar", "tar.zst", "oci", "packs"])
 def test_what_goes_out_comes_in_as_the_same(daemon, rootfs, form):
     config = {"User": "app", "WorkingDir": "/srv/app", "Env": ["A=1"], "Cmd": ["sh"], "Entrypoint": ["/bin/env"]}
     odd = archive(entry("e", b""), hard("f", "e"), link("g", "nowhere"), directory("h", mode=0o1777, mtime=7),

@@ -1,0 +1,204 @@
+"""Images as packs: equal images give equal packs, a small change gives a small pack, and nothing damaged is imported."""
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+
+import pytest
+
+from carrel import BUILD
+from daemon import Refused
+from own import Own
+from trees import archive, directory, entry, hard, link
+
+MIB = 1 << 20
+
+
+def put(daemon, data, **query):
+    return daemon.request("POST", "/v1/images", data, **query)
+
+
+def packs(daemon, name):
+    """The files of an export, in their order."""
+    out = daemon.request("GET", f"/v1/images/{name}/archive", raw=True, form="packs")
+    with tarfile.open(fileobj=io.BytesIO(out)) as tar:
+        return {m.name: tar.extractfile(m).read() for m in tar}
+
+
+def image_of(files):
+    return json.loads(files["image.json"])
+
+
+def tar_of(files):
+    return archive(*[entry(name, data) for name, data in files.items()])
+
+
+def noise(size, seed):
+    """Bytes that cannot be compressed, the same in each run."""
+    return b"".join(hashlib.sha256(b"%d %d" % (seed, i)).digest() for i in range(size // 32))
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def rename(files, old, data):
+    """Replaces a file that is named by its hash, wherever the image names it."""
+    new = old.split("/")[0] + "/" + sha(data)
+    return {new if name == old else name: data if name == old else
+            text.replace(old.split("/")[1].encode(), new.split("/")[1].encode()) if name == "image.json" else text
+            for name, text in files.items()}
+
+
+@pytest.fixture
+def large(daemon):
+    """Two packs; a file whose chunks are in both; names, links and attributes of all kinds."""
+    a, b = noise(9 * MIB, 1), noise(5 * MIB, 2)
+    return put(daemon, archive(
+        entry("a", a, mtime=11, uid=65535, gid=7), entry("b", b, mode=0o6711), entry("b2", b[:2 * MIB] + a[:2 * MIB]), entry("a-copy", a),
+        directory("d", mode=0o1777, mtime=5), entry("d/empty", b""), hard("d/hard", "a"), link("d/link", "../a"), entry("d/zeros", bytes(3 * MIB)),
+        entry("p", type=tarfile.FIFOTYPE), entry("x", b"x", pax_headers={"SCHILY.xattr.user.note": "kept"})), name="large")
+
+
+def test_files_of_an_export_are_named_by_their_hash(daemon, large):
+    files = packs(daemon, "large")
+    assert list(files)[0] == "carrel-packs" and files["carrel-packs"] == b"1\n"
+    assert list(files)[-1] == "image.json"
+    layer, = image_of(files)["layers"]
+    named = [n for n in files if "/" in n]
+    assert sorted(named) == sorted(["manifests/" + layer["manifest"], *("packs/" + p for p in layer["packs"])])
+    assert all(name.split("/")[1] == sha(files[name]) for name in named)
+
+
+def test_packs_have_4_to_16_mib_except_the_last(daemon, large):
+    files = packs(daemon, "large")
+    sizes = [len(files["packs/" + p]) for p in image_of(files)["layers"][0]["packs"]]
+    assert len(sizes) == 2 and 4 * MIB <= sizes[0] <= 16 * MIB and sizes[1] <= 16 * MIB
+    assert 14 * MIB <= sum(sizes) < 16 * MIB, "equal contents are stored once, except where they meet others, and zeros take nothing"
+
+
+def test_import_of_packs_is_the_same_image(daemon, large):
+    files = packs(daemon, "large")
+    again = put(daemon, tar_of(files), name="again")
+    assert again["id"] == large["id"] and again["entries"] == large["entries"]
+
+
+def test_import_of_packs_in_any_order(daemon, large):
+    files = packs(daemon, "large")
+    first = {"carrel-packs": files.pop("carrel-packs")}
+    assert put(daemon, tar_of({**first, **dict(sorted(files.items(), reverse=True))}), name="again")["id"] == large["id"]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this host has one processor")
+def test_packs_do_not_depend_on_the_number_of_processors(tmp_path):
+    d = Own(tmp_path)
+    try:
+        d.work_by(BUILD / "libexec/carrel-image")
+        put(d, archive(*[entry(f"f{i}", b"%d" % i * 50000) for i in range(200)], entry("noise", noise(9 * MIB, 3))), name="text")
+        d.until(lambda: d.workers() == [])
+        many = packs(d, "text")
+        shutil.copy(BUILD / "libexec/carrel-image", d.libexec / "real")
+        d.work_by_script(f'exec taskset -c {min(os.sched_getaffinity(0))} {d.libexec}/real "$@"\n')
+        assert packs(d, "text") == many
+    finally:
+        d.stop()
+
+
+def test_a_small_change_adds_a_small_pack(daemon, small):
+    """The layer below has the same packs, so a copy of both needs only the new files."""
+    before = packs(daemon, "small")
+    m = daemon.machine(image="small")
+    daemon.exec(m, "echo changed >/srv/app/new; rm /usr/bin/cp; mkdir /d; echo x >/d/y", user="root")
+    daemon.post(f"/v1/machines/{m}/image", {"name": "next"})
+    after = packs(daemon, "next")
+    assert image_of(after)["layers"][0] == image_of(before)["layers"][0]
+    new = {name: data for name, data in after.items() if name not in before}
+    assert sorted(n.split("/")[0] for n in new) == ["manifests", "packs"]
+    assert sum(map(len, new.values())) < 4096
+
+
+def test_import_of_packs_of_several_layers_has_their_files(daemon, small):
+    m = daemon.machine(image="small")
+    daemon.exec(m, "echo one >/srv/app/kept; echo two >/srv/app/gone; rm /usr/bin/cp", user="root")
+    daemon.post(f"/v1/machines/{m}/image", {"name": "one"})
+    daemon.exec(m, "rm /srv/app/gone; ln /srv/app/kept /srv/app/hard; ln -s kept /srv/app/link; rm -r /root; echo r >/root", user="root")
+    daemon.post(f"/v1/machines/{m}/image", {"name": "two"})
+    files = packs(daemon, "two")
+    assert len(image_of(files)["layers"]) == 3
+    assert put(daemon, tar_of(files), name="again")["layers"] == 1
+    show = "cd /; stat -c '%A %u %g %Y %N' srv/app srv/app/* root etc/passwd usr/bin usr/bin/*; cat srv/app/* root; stat -c %h srv/app/kept; ls usr/bin/cp 2>/dev/null || echo away"
+    one, two = (daemon.exec(daemon.machine(image=name), show, user="root")["stdout"] for name in ("two", "again"))
+    assert one == two and "away" in one
+
+
+# ---- damaged ones ----
+
+
+def refused(daemon, files):
+    with pytest.raises(Refused) as refusal:
+        put(daemon, tar_of(files), name="bad")
+    assert daemon.get("/v1/images")["images"][-1]["name"] != "bad"
+    return refusal.value.error
+
+
+def changed(data, at):
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
+
+
+@pytest.mark.parametrize("folder", ["packs", "manifests"])
+def test_damaged_file_is_refused(daemon, large, folder):
+    files = packs(daemon, "large")
+    name = [n for n in files if n.startswith(folder)][-1]
+    said = refused(daemon, {**files, name: changed(files[name], -2)})
+    assert said["code"] == "invalid" and "does not match its hash" in said["message"], said
+
+
+@pytest.mark.parametrize("folder", ["packs", "manifests", "image.json"])
+def test_missing_file_is_refused(daemon, large, folder):
+    files = packs(daemon, "large")
+    gone = [n for n in files if n.startswith(folder)][-1]
+    said = refused(daemon, {n: data for n, data in files.items() if n != gone})
+    assert said["code"] == "invalid" and "lacks file" in said["message"], said
+
+
+def test_damaged_chunk_is_refused_even_if_all_names_are_right(daemon, large):
+    files = packs(daemon, "large")
+    name = [n for n in files if n.startswith("packs")][0]
+    bad = changed(files[name], len(files[name]) - 100)
+    manifest, = (n for n in files if n.startswith("manifests"))
+    text = files[manifest].replace(bytes.fromhex(name.split("/")[1]), bytes.fromhex(sha(bad)))
+    said = refused(daemon, rename(rename(files, name, bad), manifest, text))
+    assert said["code"] == "invalid" and "the pack is damaged" in said["message"], said
+
+
+def test_file_that_is_not_as_long_as_its_chunks_is_refused(daemon, large):
+    files = packs(daemon, "large")
+    manifest, = (n for n in files if n.startswith("manifests"))
+    size = (9 * MIB).to_bytes(8, "little")
+    assert size in files[manifest]
+    said = refused(daemon, rename(files, manifest, files[manifest].replace(size, (9 * MIB - 1).to_bytes(8, "little"), 1)))
+    assert said["code"] == "invalid" and "does not have the size of its chunks" in said["message"], said
+
+
+def test_pack_with_another_number_of_chunks_is_refused(daemon, large):
+    """The manifest says that the first pack has one chunk less, and the second one more."""
+    files = packs(daemon, "large")
+    manifest, = (n for n in files if n.startswith("manifests"))
+    text = bytearray(files[manifest])
+    for at, by in ((48, -1), (84, 1)):
+        text[at:at + 4] = (int.from_bytes(text[at:at + 4], "little") + by).to_bytes(4, "little")
+    said = refused(daemon, rename(files, manifest, bytes(text)))
+    assert said["code"] == "invalid" and "another number of chunks" in said["message"], said
+
+
+@pytest.mark.parametrize("text,code", [(b"2\n", "unsupported"), (b"", "unsupported"), (b"1", "unsupported")])
+def test_unknown_version_is_refused(daemon, large, text, code):
+    assert refused(daemon, {**packs(daemon, "large"), "carrel-packs": text})["code"] == code
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"layers": []}', b'{"layers": [{}], "image": {}}', b'{"layers": [{"manifest": "../x"}], "image": {}}',
+                                  b'{"layers": [{"manifest": 7}], "image": {}}', b'{"layers": [{"manifest": "' + b"a" * 64 + b'"}]}'])
+def test_image_without_layers_is_refused(daemon, large, text):
+    assert refused(daemon, {**packs(daemon, "large"), "image.json": text})["code"] == "invalid"
