@@ -69,7 +69,7 @@ const struct form image_forms[] = {
     {"ls", "list images"},
     {"show IMAGE", "show one image"},
     {"import FILE", "import a tar, docker save archive or OCI layout; - is stdin"},
-    {"export IMAGE", "write an image to --oci DIR or --tar FILE"},
+    {"export IMAGE", "write an image to --oci DIR, --packs DIR or --tar FILE"},
     {"build FILE|DIR", "build an image from a recipe or a Dockerfile"},
     {"tag IMAGE NAME", "give an image another name"},
     {"pull REFERENCE", "import an image from a registry, such as debian:12"},

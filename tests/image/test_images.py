@@ -330,7 +330,7 @@ def test_the_command_line_does_all_of_it(daemon, rootfs, tmp_path):
 @pytest.mark.parametrize("words,said", [
     (["image"], b"carrel image requires a subcommand"), (["image", "grow"], b"unknown subcommand 'grow'"), (["image", "import"], b"missing argument: file"),
     (["image", "import", "/nowhere"], b"cannot open image archive or OCI layout '/nowhere'"), (["image", "import", "/etc"], b"'/etc' is not an OCI layout"),
-    (["image", "export", "x"], b"carrel image export requires --oci DIR or --tar FILE"), (["image", "show", "x"], b"image 'x' does not exist"),
+    (["image", "export", "x"], b"carrel image export requires --oci DIR, --packs DIR or --tar FILE"), (["image", "show", "x"], b"image 'x' does not exist"),
     (["image", "rm"], b"missing argument: image"), (["image", "ls", "x"], b"unexpected argument"), (["new", "--image", "x"], b"image 'x' does not exist")])
 def test_what_makes_no_sense_is_said_in_one_line(daemon, words, said):
     done = cli(daemon, *words)

@@ -4,11 +4,12 @@ import io
 import json
 import os
 import shutil
+import subprocess
 import tarfile
 
 import pytest
 
-from carrel import BUILD
+from carrel import BUILD, PROGRAM
 from daemon import Refused
 from own import Own
 from trees import archive, directory, entry, hard, link
@@ -131,6 +132,75 @@ def test_import_of_packs_of_several_layers_has_their_files(daemon, small):
     show = "cd /; stat -c '%A %u %g %Y %N' srv/app srv/app/* root etc/passwd usr/bin usr/bin/*; cat srv/app/* root; stat -c %h srv/app/kept; ls usr/bin/cp 2>/dev/null || echo away"
     one, two = (daemon.exec(daemon.machine(image=name), show, user="root")["stdout"] for name in ("two", "again"))
     assert one == two and "away" in one
+
+
+# ---- the command line ----
+
+
+def cli(daemon, *words):
+    env = {"PATH": os.environ["PATH"], "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(daemon.run_dir)}
+    return subprocess.run([PROGRAM, "image", *map(str, words)], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, timeout=60)
+
+
+def listed(where):
+    return {str(p.relative_to(where)): p.stat().st_ino for p in where.rglob("*") if p.is_file()}
+
+
+def test_directory_of_packs_has_each_file_once(daemon, small, tmp_path):
+    """The second export adds only what the first one lacks, and touches nothing else."""
+    where = tmp_path / "packs"
+    assert cli(daemon, "export", "small", "--packs", where).stderr == f"carrel: wrote image 'small' to '{where}'\n"
+    before = listed(where)
+    m = daemon.machine(image="small")
+    daemon.exec(m, "echo changed >/srv/app/new", user="root")
+    daemon.post(f"/v1/machines/{m}/image", {"name": "next"})
+    assert cli(daemon, "export", "next", "--packs", where).returncode == 0
+    after = listed(where)
+    assert {name: after[name] for name in before} == before
+    new = [name for name in after if name not in before]
+    assert sorted(n.split("/")[0] for n in new) == ["images", "manifests", "packs"] and "images/next.json" in new
+    assert sum((where / n).stat().st_size for n in new) < 4096
+    made = cli(daemon, "import", "small", "--packs", where, "--name", "again")
+    assert made.stdout == f"again {small['id']}\n", made
+    assert cli(daemon, "import", "next", "--packs", where, "--name", "flat").returncode == 0
+    assert daemon.exec(daemon.machine(image="flat"), "cat /srv/app/new")["stdout"] == "changed\n"
+
+
+def test_import_without_a_name_keeps_the_name_in_the_directory(daemon, small, tmp_path):
+    assert cli(daemon, "export", "small", "--packs", tmp_path).returncode == 0
+    daemon.delete("/v1/images/small")
+    assert cli(daemon, "import", "small", "--packs", tmp_path).stdout == f"small {small['id']}\n"
+
+
+def test_interrupted_export_leaves_no_image(daemon, small, tmp_path):
+    """The image cannot be named, though its packs are there; a later export completes the directory."""
+    blocked = tmp_path / "images"
+    blocked.write_text("")
+    (tmp_path / "packs").mkdir()
+    done = cli(daemon, "export", "small", "--packs", tmp_path)
+    assert done.returncode == 125 and "images" in done.stderr, done
+    blocked.unlink()
+    assert cli(daemon, "export", "small", "--packs", tmp_path).returncode == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["carrel-packs", "images", "manifests", "packs"]
+
+
+@pytest.mark.parametrize("name", ["nothing", "../small", ""])
+def test_image_that_is_not_in_the_directory(daemon, small, tmp_path, name):
+    assert cli(daemon, "export", "small", "--packs", tmp_path).returncode == 0
+    done = cli(daemon, "import", name, "--packs", tmp_path)
+    assert done.returncode != 0 and "does not exist in directory" in done.stderr, done
+
+
+def test_export_of_packs_refuses_other_directories(daemon, small, tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    done = cli(daemon, "export", "small", "--packs", tmp_path)
+    assert done.returncode == 125 and "has files, but no packs" in done.stderr and os.listdir(tmp_path) == ["notes"], done
+
+
+def test_export_of_a_missing_image_creates_no_directory(daemon, tmp_path):
+    done = cli(daemon, "export", "nothing", "--packs", tmp_path / "new")
+    assert done.returncode == 125 and "image 'nothing' does not exist" in done.stderr and not (tmp_path / "new").exists(), done
 
 
 # ---- damaged ones ----

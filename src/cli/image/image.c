@@ -14,6 +14,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "cli/cli.h"
+#include "cli/image/packs_dir.h"
 #include "cli/layout.h"
 #include "cli/options.h"
 #include "cli/progress.h"
@@ -23,7 +24,7 @@
 enum { BLOCK = 256 << 10, WORDS_MAX = 16 };
 
 struct image_options {
-    const char *name, *oci, *tar, *file;
+    const char *name, *oci, *packs, *tar, *file;
     struct option_list args, net;
     bool all, json, quiet, no_cache, insecure, help;
 };
@@ -33,6 +34,8 @@ struct image_options {
 const struct option_row image_rows[] = {
     {0, "name", "NAME", OPTION_TEXT, AT(name), "import, build, pull: name of the image"},
     {0, "oci", "DIR", OPTION_TEXT, AT(oci), "export: write an OCI layout to a new directory"},
+    {0, "packs", "DIR", OPTION_TEXT, AT(packs),
+     "export: add the image to a directory of packs; import: read it there"},
     {0, "tar", "FILE", OPTION_TEXT, AT(tar),
      "export: write the image to a .tar or .tar.zst file; - is standard output"},
     {'f', "recipe", "FILE", OPTION_TEXT, AT(file),
@@ -239,6 +242,16 @@ static int import_layout(struct client *c, const struct image_options *o, const 
                : upload_end(&u, ret, err);
 }
 
+/* name: of the image in the directory; also its new name, unless --name says another one. */
+static int import_packs(struct client *c, const struct image_options *o, const char *name,
+                        json_t **ret, struct err *err) {
+    struct upload u;
+    return upload_begin(&u, c, name, 0, o->name ? o->name : name, o->quiet, err) < 0 ||
+                   packs_dir_send(o->packs, name, image_put_bytes, &u, err) < 0
+               ? -1
+               : upload_end(&u, ret, err);
+}
+
 static int print_made(const struct image_options *o, const json_t *image) {
     if (o->json)
         print_json(image);
@@ -254,6 +267,8 @@ static int import(struct client *c, const struct image_options *o, const struct 
     const char *path = w->v[0];
     bool stream = strcmp(path, "-") == 0;
     struct stat st = {0};
+    if (o->packs)
+        return import_packs(c, o, path, &image, err) < 0 ? -1 : print_made(o, image);
     if (!stream && stat(path, &st) < 0)
         return err_sys(err, "cannot open image archive or OCI layout '%s'", path);
     int r;
@@ -357,6 +372,19 @@ static int export_layout(struct client *c, const struct image_options *o, const 
                : layout_finish(&layout, err);
 }
 
+/* The daemon is asked for the image first, so that a wrong name creates no directory. */
+static int export_packs(struct client *c, const struct image_options *o, const char *name,
+                        struct err *err) {
+    json_t *image DEFER(json_decrefp) = NULL;
+    struct packs_dir packs DEFER(packs_dir_done) = {.layout = {.dir = -1, .file = -1}};
+    struct sink to = {.fd = -1, .layout = &packs.layout, .what = o->packs};
+    return about(c, "GET", name, &image, err) < 0 ||
+                   packs_dir_open(&packs, o->packs, client_text(image, "name"), err) < 0 ||
+                   download(c, name, "packs", o->quiet, &to, err) < 0
+               ? -1
+               : packs_dir_finish(&packs, err);
+}
+
 static const char *form_of(const char *path) {
     size_t n = strlen(path);
     return n > 4 && strcmp(path + n - 4, ".zst") == 0 ? "tar.zst" : "tar";
@@ -384,17 +412,21 @@ static int export_file(struct client *c, const struct image_options *o, const ch
 
 static int export(struct client *c, const struct image_options *o, const struct words *w,
                   struct err *err) {
-    if (!o->oci == !o->tar) {
-        err_set(err, ERR_INVALID, "carrel image export requires --oci DIR or --tar FILE");
+    const char *form = o->oci ? "oci" : o->packs ? "packs" : "tar";
+    const char *to = o->oci ? o->oci : o->packs ? o->packs : o->tar;
+    if (!!o->oci + !!o->packs + !!o->tar != 1) {
+        err_set(err, ERR_INVALID,
+                "carrel image export requires --oci DIR, --packs DIR or --tar FILE");
         return err_remedy(err, "use --tar FILE.tar, or FILE.tar.zst to compress it");
     }
-    if ((o->oci ? export_layout(c, o, w->v[0], err) : export_file(c, o, w->v[0], err)) < 0)
+    if ((o->oci     ? export_layout(c, o, w->v[0], err)
+         : o->packs ? export_packs(c, o, w->v[0], err)
+                    : export_file(c, o, w->v[0], err)) < 0)
         return -1;
-    json_t *told DEFER(json_decrefp) =
-        json_pack("{s:s, s:s}", "image", w->v[0], o->oci ? "oci" : "tar", o->oci ? o->oci : o->tar);
-    if (o->json && (o->oci || strcmp(o->tar, "-") != 0))
+    json_t *told DEFER(json_decrefp) = json_pack("{s:s, s:s}", "image", w->v[0], form, to);
+    if (o->json && strcmp(to, "-") != 0)
         print_json(told);
-    cli_done(o->quiet || o->json, "wrote image '%s' to '%s'", w->v[0], o->oci ? o->oci : o->tar);
+    cli_done(o->quiet || o->json, "wrote image '%s' to '%s'", w->v[0], to);
     return 0;
 }
 
