@@ -6,8 +6,13 @@
 
 enum { LOG_MAX = 30 };
 
+static bool is_spare(const struct layer *l) {
+    return l->number >= LAYER_SPARE && l->number < LAYER_COPIED;
+}
+
+/* The number of a spare layer says nothing about its weight. */
 static uint32_t log_in(const struct layer *l) {
-    uint32_t log = l->number / LAYER_MERGED;
+    uint32_t log = is_spare(l) ? 0 : l->number / LAYER_MERGED;
     return log < LOG_MAX ? log : LOG_MAX;
 }
 
@@ -29,12 +34,13 @@ static uint32_t log_of(uint64_t weight) {
  */
 static uint32_t merged_number(const struct layer *top, uint64_t weight, uint32_t upper) {
     uint32_t log = log_of(weight);
-    uint32_t least = 1 + (top->number < LAYER_COPIED ? top->number / LAYER_MERGED : LOG_MAX);
+    bool numbered = top->number < LAYER_COPIED && !is_spare(top);
+    uint32_t least = 1 + (numbered ? top->number / LAYER_MERGED : log_in(top));
     return (log > least ? log : least) * LAYER_MERGED + upper % LAYER_MERGED;
 }
 
 bool compact_is_counted(const struct layer *l) {
-    return l->number >= LAYER_MERGED;
+    return l->number >= LAYER_MERGED && !is_spare(l);
 }
 
 struct compaction compact_plan(const struct layers *l, const char *machine, uint32_t upper,

@@ -17,6 +17,11 @@
  * other layer of the machine had before, also not under an earlier daemon.
  */
 enum { LAYER_MERGED = 10000000 };
+/*
+ * Layers of old steps that are merged for a full disk (steps/spare.c) get random numbers from here
+ * up to LAYER_COPIED, so that they never meet a layer that was merged and deleted before.
+ */
+enum { LAYER_SPARE = 370000000 };
 
 /* Merge `count` layers from index `first` into layer number `into`. count 0: nothing to do. */
 struct compaction {

@@ -342,6 +342,12 @@ static const struct {
          " AND instr(r.stack, ?1) UNION SELECT s.stack FROM steps s JOIN machines m"
          " ON m.id = s.machine WHERE m.state < 6 AND instr(s.stack, ?1)",
          NULL},
+    [STMT_STACKS_OF_OTHERS] =
+        {"SELECT r.stack FROM roots r JOIN machines m ON m.id = r.machine WHERE m.state < 6"
+         " AND r.machine != ?1 AND instr(r.stack, ?1) UNION SELECT s.stack FROM steps s"
+         " JOIN machines m ON m.id = s.machine WHERE m.state < 6 AND s.machine != ?1"
+         " AND instr(s.stack, ?1)",
+         NULL},
     [STMT_STACKS_ALL] = {"SELECT r.machine, r.stack FROM roots r JOIN machines m"
                          " ON m.id = r.machine WHERE m.state < 6 UNION SELECT s.machine, s.stack"
                          " FROM steps s JOIN machines m ON m.id = s.machine WHERE m.state < 6",

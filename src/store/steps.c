@@ -166,16 +166,26 @@ int store_root_get(struct store *s, const char *machine, struct root_row *ret, s
     return query_one(&q, &root_table, ret, "root of machine", machine, err);
 }
 
-int store_stacks_with(struct store *s, const char *machine, stack_fn *each, void *arg,
-                      struct err *err) {
+static int each_stack(struct store *s, int statement, const char *machine, stack_fn *each,
+                      void *arg, struct err *err) {
     QUERY;
     int got;
-    if (query_start(&q, s, STMT_STACKS_WITH, err) < 0)
+    if (query_start(&q, s, statement, err) < 0)
         return -1;
     query_text(&q, 1, machine);
     while ((got = query_step(&q, err)) == 1)
         each(arg, (const char *)sqlite3_column_text(q.stmt, 0));
     return got;
+}
+
+int store_stacks_with(struct store *s, const char *machine, stack_fn *each, void *arg,
+                      struct err *err) {
+    return each_stack(s, STMT_STACKS_WITH, machine, each, arg, err);
+}
+
+int store_stacks_of_others(struct store *s, const char *machine, stack_fn *each, void *arg,
+                           struct err *err) {
+    return each_stack(s, STMT_STACKS_OF_OTHERS, machine, each, arg, err);
 }
 
 int store_stacks_all(struct store *s, stack_of_fn *each, void *arg, struct err *err) {

@@ -104,6 +104,9 @@ int store_root_get(struct store *s, const char *machine, struct root_row *ret, s
 typedef void stack_fn(void *arg, const char *stack);
 int store_stacks_with(struct store *s, const char *machine, stack_fn *each, void *arg,
                       struct err *err);
+/* The same, without the stacks of this machine itself. */
+int store_stacks_of_others(struct store *s, const char *machine, stack_fn *each, void *arg,
+                           struct err *err);
 /* Calls `each` for every stack of a live machine, with the id of that machine. */
 typedef void stack_of_fn(void *arg, const char *machine, const char *stack);
 int store_stacks_all(struct store *s, stack_of_fn *each, void *arg, struct err *err);

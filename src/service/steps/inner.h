@@ -60,6 +60,9 @@ struct live_steps {
     char copy_step[ID_SIZE]; /* id of the newest step with the files of that copy; empty: none */
     bool beside_told;        /* see steps_tell_beside() */
     bool full;               /* a step found no space */
+    bool spare_failed;       /* do not merge layers of old steps again, but drop steps */
+    bool root_merged;        /* the layers of the root were merged for a full disk */
+    uint32_t last_spare;     /* number of the last such merged layer; 0: none */
     bool freeing;            /* steps are being deleted; their space is freed in the background */
     bool unpruned;           /* there are steps since the last pruning */
     bool pruning;            /* prune.c */
@@ -108,6 +111,11 @@ bool steps_make_room(struct live *l, const struct err *err, unsigned *tries);
 
 /* tidy.c: merges layers in the background if there are too many. */
 void steps_compact(struct live *l);
+/*
+ * Merges layers that no step needs separately, if there are such: the disk is full. False: there
+ * are none, or the last attempt failed.
+ */
+bool steps_merge_spare(struct live *l);
 /* Merges as many layers as possible: the disk is full, and no step is left to delete. */
 void steps_compact_full(struct live *l);
 void steps_compact_release(struct live *l);
@@ -119,6 +127,14 @@ void steps_compact_release(struct live *l);
 bool steps_weigh(struct live *l, const struct layers *layers, loop_fn *done);
 bool steps_weights(const struct live *l, const struct layers *layers, uint32_t ret[LAYERS_MAX]);
 void steps_weigh_release(struct live *l);
+
+/*
+ * spare.c: finds layers that every step names together, or not at all, and a number for the merged
+ * layer; false: there are none.
+ * spare_replace() gives a merged layer to all these steps.
+ */
+bool spare_find(struct live *l, struct layers *ret, uint32_t *ret_into);
+int spare_replace(struct live *l, const struct layers *run, uint32_t into, struct err *err);
 
 /*
  * still.c: copies the upper to that layer while everything is frozen. how: btrfs, reflink, copy, or

@@ -205,11 +205,85 @@ static bool may_refresh(struct live *l) {
            is_merged(l);
 }
 
+/*
+ * The disk is full: merges layers that no step needs separately, so that no step is lost. First
+ * come layers of old steps, then once those of the root: with a new root on the merged layer, more
+ * layers are in old steps only. While layers are saved, none is merged, so this waits. A step that
+ * needs space at once waits for neither. False: there is nothing to merge.
+ */
+static bool merge_instead(struct live *l) {
+    if (l->steps->durable.saving && !l->steps->full)
+        return true;
+    if (steps_merge_spare(l))
+        return true;
+    if (l->steps->root_merged || l->steps->full)
+        return false;
+    l->steps->root_merged = true;
+    steps_compact_full(l);
+    return l->steps->merging;
+}
+
+static void prune_dropped(struct live *l, uint64_t left, size_t dropped, bool full,
+                          const char *why) {
+    l->steps->full = l->steps->spare_failed = l->steps->root_merged = false;
+    l->steps->full_looks = 0;
+    l->steps->freeing = true;
+    l->steps->count = left;
+    prune_tell(l, dropped, why);
+    l->steps->unpruned = full; /* the freed space may not be enough */
+    drop_layers(l);
+}
+
+/* No step was dropped. A merge or a new root that found no space may succeed now. */
+static void prune_nothing(struct live *l, bool full, bool refused) {
+    if (full) {
+        steps_compact_full(l);
+        l->steps->stale = true;
+    }
+    /* A merge or a new root frees layers that no step refers to: check the disk again. */
+    if (refused || full)
+        look_again(l);
+    else
+        l->steps->full_looks = 0;
+    prune_kept(l, NULL);
+}
+
+/* Deletes steps that are too many or too old. If there are none, a full disk merges layers, and if
+ * there is nothing to merge, loses the oldest quarter of its steps. */
+static void prune_oldest(struct live *l, uint64_t steps, size_t aged, bool full) {
+    struct err err = {.text = ""};
+    uint64_t keep = l->service->conf->steps_keep;
+    size_t dropped = 0, quarter = (size_t)steps / 4 + 1;
+    size_t many = steps > keep ? (size_t)(steps - keep) : 0;
+    size_t most = many > aged ? many : aged;
+    const char *why = many >= aged ? "count" : "age";
+    if (most && l->steps->full && most < quarter)
+        most = quarter; /* a step waits for space */
+    bool refused = most && drop_steps(l, most, &dropped, &err) < 0;
+    l->steps->count = steps;
+    if (full && !dropped && !refused) {
+        if (merge_instead(l)) {
+            l->steps->full_looks = 0;
+            look_again(l);
+            prune_kept(l, NULL);
+            return;
+        }
+        why = "disk";
+        refused = drop_steps(l, quarter, &dropped, &err) < 0;
+    }
+    if (refused)
+        log_line(LOG_WARN, "service", "delete old steps: %s id=%s", err.text, l->row.id);
+    if (dropped)
+        prune_dropped(l, steps - dropped, dropped, full, why);
+    else
+        prune_nothing(l, full, refused);
+}
+
 static void disk_known(void *arg, const struct machine_stats *stats, const struct err *failed) {
     struct live *l = arg;
     struct err err = {.text = ""};
-    uint64_t steps = 0, bytes, keep = l->service->conf->steps_keep;
-    size_t dropped = 0, aged = 0;
+    uint64_t steps = 0, bytes;
+    size_t aged = 0;
     bool full = is_full(l, stats);
     if (stats)
         l->disk_bytes = stats->disk_bytes;
@@ -236,33 +310,7 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
         drop_layers(l);
         return;
     }
-    size_t many = steps > keep ? (size_t)(steps - keep) : 0;
-    size_t some = full ? (size_t)steps / 4 + 1 : 0;
-    size_t most = many > some ? many : some;
-    bool refused = (most || aged) && drop_steps(l, most > aged ? most : aged, &dropped, &err) < 0;
-    if (refused)
-        log_line(LOG_WARN, "service", "delete old steps: %s id=%s", err.text, l->row.id);
-    l->steps->count = steps;
-    if (!dropped) {
-        if (full) { /* a merge or a new root that found no space may succeed now */
-            steps_compact_full(l);
-            l->steps->stale = true;
-        }
-        /* A merge or a new root frees layers that no step refers to: check the disk again. */
-        if (refused || full)
-            look_again(l);
-        else
-            l->steps->full_looks = 0;
-        prune_kept(l, NULL);
-        return;
-    }
-    l->steps->full = false;
-    l->steps->full_looks = 0;
-    l->steps->freeing = true;
-    l->steps->count = steps - dropped;
-    prune_tell(l, dropped, full ? "disk" : many >= aged ? "count" : "age");
-    l->steps->unpruned = full; /* the freed space may not be enough */
-    drop_layers(l);
+    prune_oldest(l, steps, aged, full);
 }
 
 void steps_want_sweep(struct live *l) {

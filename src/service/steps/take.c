@@ -168,6 +168,7 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
     if (failed && (ask_again(c, failed) || make_room(c, failed) || step_copy_instead(c, failed)))
         return;
     l->steps->full = l->steps->freeing = false;
+    l->steps->spare_failed = l->steps->root_merged = false;
     if (failed) {
         step_no_point(c, failed->text);
     } else {

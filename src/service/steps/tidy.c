@@ -29,6 +29,7 @@ struct merging {
     struct live *live;
     struct layers run;
     uint32_t into;
+    bool spare; /* only steps use these layers, not the root: spare.c */
     unsigned tries;
     struct loop_timer *timer;
 };
@@ -75,7 +76,33 @@ static bool put_merged(struct merging *m) {
     steps_root_known(l, l->steps->layer, text);
     images_merged(l, &m->run, m->into);
     l->steps->stale = l->steps->unpruned = true;
+    if (l->steps->root_merged) /* a full disk waits for this */
+        l->steps->full_look_ms = 0;
     return true;
+}
+
+/* Gives the merged layer to the steps. False: some of them keep the old layers. */
+static bool put_spare(struct merging *m) {
+    struct live *l = m->live;
+    struct err err;
+    l->steps->sweep = l->steps->unpruned = true;
+    if (spare_replace(l, &m->run, m->into, &err) == 0)
+        return true;
+    log_line(LOG_WARN, "service", "give merged layers to steps: %s id=%s", err.text, l->row.id);
+    return false;
+}
+
+/*
+ * After a failure, or if a step waits for space, the next thing is to drop steps: the waiting step
+ * would be refused after a few seconds.
+ */
+static void spare_known(struct merging *m, const struct err *err) {
+    struct live *l = m->live;
+    if (err)
+        log_line(LOG_WARN, "service", "merge layers of old steps: %s id=%s", err->text, l->row.id);
+    l->steps->spare_failed = err || !put_spare(m) || l->steps->full;
+    l->steps->full_look_ms = 0; /* the disk may have room now */
+    merging_free(m);
 }
 
 static void ask_merge(void *arg);
@@ -87,6 +114,10 @@ static void merge_known(void *arg, const struct err *err) {
     bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
     if (err && err->code == ERR_BUSY && !ends && m->tries++ < MERGE_TRIES) {
         loop_timer_start(m->timer, MERGE_LOOK_MS, 0);
+        return;
+    }
+    if (m->spare) {
+        spare_known(m, err);
         return;
     }
     bool used = !err && put_merged(m);
@@ -181,6 +212,15 @@ static struct compaction choose_run(struct live *l, const struct layers *layers,
     return c;
 }
 
+static void merge_begin(struct live *l, const struct layers *run, uint32_t into, bool spare) {
+    struct merging *m = xnew(struct merging);
+    *m = (struct merging){.live = l, .run = *run, .into = into, .spare = spare};
+    m->timer = loop_timer_new(l->service->loop, ask_merge, m);
+    l->steps->merging = m;
+    live_ref(l);
+    ask_merge(m);
+}
+
 static void compact(struct live *l, bool rested, bool full) {
     struct layers layers;
     struct err err;
@@ -195,15 +235,19 @@ static void compact(struct live *l, bool rested, bool full) {
     struct compaction c = choose_run(l, &layers, full);
     if (c.count < 2)
         return;
-    struct merging *m = xnew(struct merging);
-    m->live = l;
-    m->into = c.into;
-    m->run.count = c.count;
-    memcpy(m->run.v, layers.v + c.first, c.count * sizeof(*m->run.v));
-    m->timer = loop_timer_new(l->service->loop, ask_merge, m);
-    l->steps->merging = m;
-    live_ref(l);
-    ask_merge(m);
+    struct layers run = {.count = c.count};
+    memcpy(run.v, layers.v + c.first, c.count * sizeof(*run.v));
+    merge_begin(l, &run, c.into, false);
+}
+
+bool steps_merge_spare(struct live *l) {
+    struct layers run;
+    uint32_t into;
+    if (l->steps->merging || l->steps->spare_failed || l->steps->durable.saving || !l->machine ||
+        !spare_find(l, &run, &into))
+        return false;
+    merge_begin(l, &run, into, true);
+    return true;
 }
 
 void steps_compact(struct live *l) {

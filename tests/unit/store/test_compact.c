@@ -293,12 +293,29 @@ static void only_layers_without_a_copy_are_copied(void **state) {
     assert_int_equal(err.code, ERR_LIMIT);
 }
 
+/* Their numbers say nothing about their weight, and are not those of other merged layers. */
+static void layers_merged_for_a_full_disk_are_counted_and_merged_again(void **state) {
+    (void)state;
+    struct layers l = {.count = 0};
+    const uint32_t entries[LAYERS_MAX] = {8, 8};
+    struct err err;
+    layers_push(&l, A, 4, &err);
+    layers_push(&l, A, LAYER_SPARE + 8, &err);
+    assert_false(compact_is_counted(&l.v[1]));
+    assert_int_equal(compact_plan(&l, A, 9, entries).into, 4 * LAYER_MERGED + 9);
+    l.v[0] = l.v[1];
+    l.v[1].number = 3;
+    assert_int_equal(compact_plan(&l, A, 9, entries).into, 4 * LAYER_MERGED + 9);
+    assert_int_equal(compact_all(&l, A, 9).into, LAYER_MERGED + 9);
+}
+
 UNIT_MAIN(cmocka_unit_test(ten_thousand_steps_stay_within_sixteen_layers),
           cmocka_unit_test(merges_that_are_late_catch_up),
           cmocka_unit_test(a_heavy_layer_waits_for_as_many_light_ones),
           cmocka_unit_test(a_layer_of_many_files_waits_for_as_many_others),
           cmocka_unit_test(a_light_layer_on_top_does_not_keep_others_from_being_merged),
           cmocka_unit_test(merges_below_one_upper_have_different_numbers),
+          cmocka_unit_test(layers_merged_for_a_full_disk_are_counted_and_merged_again),
           cmocka_unit_test(a_merge_after_a_rewind_is_not_taken_for_a_copy_of_an_earlier_daemon),
           cmocka_unit_test(no_two_merged_layers_of_a_machine_have_one_number),
           cmocka_unit_test(a_full_disk_gets_one_layer_of_all_its_own),

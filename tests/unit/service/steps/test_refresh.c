@@ -150,7 +150,12 @@ static void disk_root(struct machine *m, const char *stack, uint32_t layer, unsi
 
 static void disk_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
                        void *arg) {
-    put((struct world *)m, layer, version_of((struct world *)m, stack));
+    struct world *w = (struct world *)m;
+    struct held *same = find(w, layer); /* merged of the same layers before */
+    if (!same)
+        put(w, layer, version_of(w, stack));
+    else
+        assert_int_equal(same->version, version_of(w, stack));
     later(m, (struct answer){.done = done, .arg = arg});
 }
 
@@ -400,6 +405,59 @@ static void what_was_written_since_the_newest_step_becomes_one(void **state) {
     check_root(w);
 }
 
+static void a_full_disk_merges_what_no_step_needs_apart_before_it_drops_one(void **state) {
+    struct world *w = *state;
+    char ids[7][ID_SIZE];
+    struct err err;
+    for (int i = 0; i < 6; i++)
+        write_and_snap(w, ids[i]);
+    merge(w);
+    write_and_snap(w, ids[6]); /* its root has the merged layer: the others are in old steps only */
+    assert_int_equal(store_step_delete(w->service.store, ids[1], &err), 0);
+    assert_int_equal(store_step_delete(w->service.store, ids[2], &err), 0);
+    size_t layers = w->count;
+    w->full = true;
+    look(w); /* 4, 3 and 2 are in three steps, one below the other, and nowhere else */
+    look(w);
+    assert_int_equal(check_steps(w), 5);
+    assert_int_equal(w->count, layers - 2);
+    struct step_row fourth DEFER(step_row_done) = step(w, ids[3]);
+    assert_non_null(strchr(fourth.stack, ' '));
+    assert_null(strchr(strchr(fourth.stack, ' ') + 1, ' '));
+    check_root(w);
+    for (int i = 0; i < 4; i++)
+        look(w); /* the layers of the root are merged, then nothing is left to merge */
+    assert_true(check_steps(w) < 5);
+    assert_int_equal(version_of(w, w->mounted), w->version);
+}
+
+static void layers_of_a_fork_are_not_merged_for_a_full_disk(void **state) {
+    struct world *w = *state;
+    char ids[4][ID_SIZE], stack[LAYERS_TEXT_SIZE], existing[ID_SIZE];
+    struct machine_row fork = w->live.row;
+    struct root_row root = {.layer = 1, .stack = stack};
+    struct err err;
+    for (int i = 0; i < 3; i++)
+        write_and_snap(w, ids[i]);
+    struct step_row third DEFER(step_row_done) = step(w, ids[2]);
+    snprintf(stack, sizeof(stack), "%s", third.stack);
+    merge(w);
+    write_and_snap(w, ids[3]);
+    snprintf(fork.id, sizeof(fork.id), "%s", id_new('m').text);
+    snprintf(root.machine, sizeof(root.machine), "%s", fork.id);
+    assert_int_equal(store_machine_add(w->service.store, &fork, existing, &err), 0);
+    assert_int_equal(store_root_put(w->service.store, &root, &err), 0);
+    assert_int_equal(store_step_delete(w->service.store, ids[0], &err), 0);
+    w->full = true;
+    look(w); /* layers that stay for the fork are not merged for a step */
+    struct step_row still DEFER(step_row_done) = step(w, ids[2]);
+    assert_string_equal(still.stack, stack);
+    for (int i = 0; i < 6; i++)
+        look(w);
+    assert_int_equal(version_of(w, stack), 3);
+    assert_int_equal(version_of(w, w->mounted), w->version);
+}
+
 static void a_full_disk_gets_no_new_root_while_a_step_is_saved(void **state) {
     struct world *w = *state;
     char first[ID_SIZE], second[ID_SIZE];
@@ -581,6 +639,8 @@ static void more_layers_than_can_be_told_let_nothing_go(void **state) {
 #define WORLD(f) cmocka_unit_test_setup_teardown(f, world_new, world_free)
 UNIT_MAIN(WORLD(a_new_root_of_the_same_files_lets_go_of_the_old_layers),
           WORLD(what_was_written_since_the_newest_step_becomes_one),
+          WORLD(a_full_disk_merges_what_no_step_needs_apart_before_it_drops_one),
+          WORLD(layers_of_a_fork_are_not_merged_for_a_full_disk),
           WORLD(a_full_disk_gets_no_new_root_while_a_step_is_saved), WORLD(a_copy_is_nobodys_root),
           WORLD(layers_that_could_not_be_removed_go_later),
           WORLD(history_beyond_the_limit_loses_its_oldest_steps),
