@@ -16,6 +16,7 @@
 #include "base/secret.h"
 #include "gate/java_store.h"
 #include "gate/nss_store.h"
+#include "service/models/models.h"
 #include "service/net/inner.h"
 #include "service/steps/barrier.h"
 #include "store/networks.h"
@@ -59,15 +60,45 @@ static void add_pair(struct texts *t, const char *name, const char *value) {
     t->v[t->count++] = value;
 }
 
+/*
+ * Where the agents and SDKs of vendors find models. The gateway ignores their keys, but most of
+ * them do not start without one. Claude Code asks about ANTHROPIC_API_KEY, and not about the token.
+ */
+#define MODELS_URL "http://" MODELS_HOST
+#define MODELS_KEY "carrel-placeholder"
+static const char *model_pairs[] = {
+    "ANTHROPIC_BASE_URL", MODELS_URL,       "ANTHROPIC_AUTH_TOKEN", MODELS_KEY,
+    "OPENAI_BASE_URL",    MODELS_URL "/v1", "OPENAI_API_KEY",       MODELS_KEY,
+};
+static const struct texts model_env = {.v = model_pairs,
+                                       .count = sizeof(model_pairs) / sizeof(*model_pairs)};
+
+/* Whether a rule names the host of models; a rule for all hosts does not count. */
+static bool has_models(const struct policy *p) {
+    for (size_t i = p->count; i > 0; i--) {
+        const struct policy_rule *r = &p->rules[i - 1];
+        if (r->host_kind == HOST_EXACT && strcmp(r->host, MODELS_HOST) == 0)
+            return r->action != POLICY_DENY;
+    }
+    return false;
+}
+
+static void add_pairs(struct texts *t, const struct texts *from) {
+    for (size_t i = 0; i + 1 < from->count; i += 2)
+        add_pair(t, from->v[i], from->v[i + 1]);
+}
+
 const struct texts *net_env(struct live *l) {
     const struct secret_grants *grants = gate_grants(l->gate);
     const struct texts *trust = l->net->trust == TRUST_THERE ? &trust_env : &no_env;
-    if (!grants->count)
+    const struct texts *models = has_models(gate_policy(l->gate)) ? &model_env : &no_env;
+    if (!grants->count && !models->count)
         return trust;
     free(l->net->env.v);
-    l->net->env = (struct texts){.v = xcalloc(trust->count + 2 * grants->count, sizeof(char *))};
-    for (size_t i = 0; i + 1 < trust->count; i += 2)
-        add_pair(&l->net->env, trust->v[i], trust->v[i + 1]);
+    l->net->env = (struct texts){
+        .v = xcalloc(trust->count + models->count + 2 * grants->count, sizeof(char *))};
+    add_pairs(&l->net->env, trust);
+    add_pairs(&l->net->env, models);
     for (size_t i = 0; i < grants->count; i++)
         add_pair(&l->net->env, grants->list[i].name, grants->list[i].placeholder);
     return &l->net->env;
