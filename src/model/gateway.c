@@ -21,6 +21,7 @@ struct forward *forward_new(struct gateway *g, struct http_exchange *x,
                           .x = x,
                           .codec = codec,
                           .whole = BUF(GATEWAY_ANSWER_MAX),
+                          .strip = {.record = BUF(USAGE_RECORD_MAX)},
                           .next = g->forwards};
     snprintf(f->account, sizeof(f->account), "%s", account);
     if (f->next)
@@ -37,6 +38,7 @@ void forward_free(struct forward *f) {
     model_provider_done(&f->provider);
     json_decref(f->root);
     buf_done(&f->whole);
+    usage_strip_done(&f->strip);
     *(f->prev ? &f->prev->next : &f->gateway->forwards) = f->next;
     if (f->next)
         f->next->prev = f->prev;
@@ -91,12 +93,23 @@ static void on_gone(struct http_exchange *x) {
 
 /* ---- The request ---- */
 
-static void take_field(char *to, size_t size, const struct http_head *head, const char *name) {
-    struct http_text said = http_field_only(head, name);
-    if (!said.s || said.n >= size)
-        return;
-    memcpy(to, said.s, said.n);
-    to[said.n] = '\0';
+/* Joins the values of all fields of this name by commas. */
+static int take_fields(char *to, size_t size, const struct http_head *head, const char *name,
+                       struct err *err) {
+    size_t n = 0;
+    for (size_t i = 0; i < head->count; i++) {
+        struct http_text value = head->fields[i].value;
+        if (!http_text_is_like(head->fields[i].name, name))
+            continue;
+        if (n + value.n + 2 > size)
+            return err_set(err, ERR_INVALID, "the field '%s' is longer than %zu bytes", name, size);
+        if (n > 0)
+            to[n++] = ',';
+        memcpy(to + n, value.s, value.n);
+        n += value.n;
+    }
+    to[n] = '\0';
+    return 0;
 }
 
 static void on_body(struct http_exchange *x, const char *body, size_t n) {
@@ -106,13 +119,13 @@ static void on_body(struct http_exchange *x, const char *body, size_t n) {
     f->root = json_loadb(body, n, JSON_ALLOW_NUL, &why);
     if (!json_is_object(f->root))
         err_set(&err, ERR_INVALID, "the request to the model is not a JSON object");
-    if (err.code || gateway_rewrite(f, &err) < 0) {
+    const char *beta = f->codec == &model_anthropic ? "anthropic-beta" : "openai-beta";
+    if (err.code || gateway_rewrite(f, &err) < 0 ||
+        take_fields(f->version, sizeof(f->version), x->head, "anthropic-version", &err) < 0 ||
+        take_fields(f->beta, sizeof(f->beta), x->head, beta, &err) < 0) {
         gateway_refuse(f, gateway_failure(&err), &err);
         return;
     }
-    take_field(f->version, sizeof(f->version), x->head, "anthropic-version");
-    take_field(f->beta, sizeof(f->beta), x->head,
-               f->codec == &model_anthropic ? "anthropic-beta" : "openai-beta");
     x->on_gone = on_gone;
     http_hold(x);
     gateway_pay(f);
@@ -125,6 +138,19 @@ static bool ends_with(struct http_text path, const char *end) {
     return path.n >= n && memcmp(path.s + path.n - n, end, n) == 0;
 }
 
+/* One model, with the members that both OpenAI's and Anthropic's clients read. */
+static void put_model(struct jot *j, const char *id) {
+    jot_object(j, NULL);
+    jot_string(j, "id", id);
+    jot_string(j, "object", "model");
+    jot_u64(j, "created", 0);
+    jot_string(j, "owned_by", "owner");
+    jot_string(j, "type", "model");
+    jot_string(j, "display_name", id);
+    jot_string(j, "created_at", "1970-01-01T00:00:00Z");
+    jot_end(j, '}');
+}
+
 static void list_models(struct gateway *g, struct http_exchange *x) {
     struct buf body DEFER(buf_done) = BUF(64 << 10);
     struct jot j = JOT(&body);
@@ -132,19 +158,47 @@ static void list_models(struct gateway *g, struct http_exchange *x) {
     jot_object(&j, NULL);
     jot_string(&j, "object", "list");
     jot_array(&j, "data");
-    for (size_t i = 0; conf && i < conf->known_count; i++) {
-        if (strchr(conf->known[i].name, '*'))
-            continue;
-        jot_object(&j, NULL);
-        jot_string(&j, "id", conf->known[i].name);
-        jot_string(&j, "object", "model");
-        jot_u64(&j, "created", 0);
-        jot_string(&j, "owned_by", "owner");
-        jot_end(&j, '}');
-    }
+    for (size_t i = 0; conf && i < conf->known_count; i++)
+        if (!strchr(conf->known[i].name, '*'))
+            put_model(&j, conf->known[i].name);
     jot_end(&j, ']');
+    jot_bool(&j, "has_more", false);
     jot_end(&j, '}');
     http_reply(x, 200, HTTP_FIELDS({"Content-Type", "application/json"}), body.data, body.len);
+}
+
+/* Finds the model of ".../models/ID"; IDs may contain slashes. NULL: none. */
+static const char *model_of_path(const struct gateway *g, struct http_text path) {
+    static const char lead[] = "/models/";
+    const struct conf *conf = g->config.conf;
+    const char *at = memmem(path.s, path.n, lead, strlen(lead));
+    size_t n = at ? (size_t)(path.s + path.n - at) - strlen(lead) : 0;
+    for (size_t i = 0; at && conf && i < conf->known_count; i++) {
+        const char *name = conf->known[i].name;
+        if (strlen(name) == n && memcmp(name, at + strlen(lead), n) == 0 && !strchr(name, '*'))
+            return name;
+    }
+    return NULL;
+}
+
+static void show_model(struct http_exchange *x, const char *id) {
+    struct buf body DEFER(buf_done) = BUF(4 << 10);
+    struct jot j = JOT(&body);
+    put_model(&j, id);
+    http_reply(x, 200, HTTP_FIELDS({"Content-Type", "application/json"}), body.data, body.len);
+}
+
+/* Answers with an error in the format that the client most probably speaks. */
+static void refuse_path(struct http_exchange *x, int status, const char *text) {
+    struct buf body DEFER(buf_done) = BUF(4 << 10);
+    bool is_anthropic = http_field_find(x->head, "anthropic-version") ||
+                        memmem(x->head->path.s, x->head->path.n, "/messages", 9);
+    (void)model_put_failure(is_anthropic ? &model_anthropic : &model_chat,
+                            status == 404 ? MODEL_FAIL_NOT_FOUND : MODEL_FAIL_INVALID, text, false,
+                            &body);
+    http_reply(x, status,
+               HTTP_FIELDS({"Content-Type", "application/json"}, {"x-should-retry", "false"}),
+               body.data, body.len);
 }
 
 /* While the body is collected the HTTP server owns the exchange, so this frees only the struct
@@ -155,22 +209,61 @@ static void on_gone_early(struct http_exchange *x) {
     x->user = NULL;
 }
 
-void gateway_request(struct gateway *g, struct http_exchange *x, const char *account) {
-    static const struct model_codec *const codecs[] = {&model_anthropic, &model_chat,
-                                                       &model_responses};
-    static const char none[] = "{\"error\":{\"message\":\"unknown path: use /v1/messages, "
-                               "/v1/chat/completions or /v1/responses\",\"type\":"
-                               "\"invalid_request_error\",\"param\":null,\"code\":null}}";
-    bool post = http_text_is(x->head->method, "POST");
-    for (size_t i = 0; post && i < sizeof(codecs) / sizeof(*codecs); i++)
-        if (ends_with(x->head->path, model_codec_path(codecs[i]))) {
-            x->user = forward_new(g, x, codecs[i], account);
+/* Clients add "/v1" to their base URL or not, so only the end of a path counts. */
+static const struct {
+    const char *end;
+    const struct model_codec *codec;
+    enum gateway_kind kind;
+} posts[] = {
+    {"/messages", &model_anthropic, GATEWAY_CALL},
+    {"/messages/count_tokens", &model_anthropic, GATEWAY_COUNT},
+    {"/chat/completions", &model_chat, GATEWAY_CALL},
+    {"/embeddings", &model_chat, GATEWAY_EMBED},
+    {"/responses", &model_responses, GATEWAY_CALL},
+};
+
+static bool gateway_post(struct gateway *g, struct http_exchange *x, const char *account) {
+    for (size_t i = 0; i < sizeof(posts) / sizeof(*posts); i++)
+        if (ends_with(x->head->path, posts[i].end)) {
+            struct forward *f = forward_new(g, x, posts[i].codec, account);
+            f->kind = posts[i].kind;
+            x->user = f;
             x->on_gone = on_gone_early;
             http_collect(x, MODEL_REQUEST_MAX, on_body);
-            return;
+            return true;
         }
-    if (http_text_is(x->head->method, "GET") && ends_with(x->head->path, "/models"))
+    return false;
+}
+
+static bool gateway_get(struct gateway *g, struct http_exchange *x) {
+    struct http_text path = x->head->path;
+    const char *model;
+    if (x->head->upgrade && ends_with(path, "/responses")) {
+        /* Codex goes on with HTTP at once after 426, and after seven attempts otherwise. */
+        refuse_path(x, 426, "WebSocket is not supported: use HTTP");
+        return true;
+    }
+    if (ends_with(path, "/models")) {
         list_models(g, x);
-    else
-        http_reply(x, 404, HTTP_FIELDS({"Content-Type", "application/json"}), none, strlen(none));
+        return true;
+    }
+    if ((model = model_of_path(g, path))) {
+        show_model(x, model);
+        return true;
+    }
+    /* Claude Code asks whether the server is there. */
+    if (!ends_with(path, "/api/hello") && path.n > 1)
+        return false;
+    http_reply(x, 200, HTTP_FIELDS({"Content-Type", "application/json"}), "{}", 2);
+    return true;
+}
+
+void gateway_request(struct gateway *g, struct http_exchange *x, const char *account) {
+    bool is_post = http_text_is(x->head->method, "POST");
+    bool is_get = http_text_is(x->head->method, "GET") || http_text_is(x->head->method, "HEAD");
+    if ((is_post && gateway_post(g, x, account)) || (is_get && gateway_get(g, x)))
+        return;
+    refuse_path(x, 404,
+                "unknown path: use /v1/messages, /v1/chat/completions, /v1/responses, "
+                "/v1/embeddings or /v1/models");
 }

@@ -58,7 +58,8 @@ struct gateway *gateway_new(const struct gateway_config *config);
 void gateway_free(struct gateway *g);
 
 /*
- * Answers the exchange, like on_request(): POST to a path that ends in /v1/messages,
- * /chat/completions or /responses, and GET .../models. The cost is charged to the account.
+ * Answers the exchange, like on_request(): POST to a path that ends in /messages,
+ * /messages/count_tokens, /chat/completions, /embeddings or /responses, and GET .../models and
+ * .../models/ID. The cost is charged to the account.
  */
 void gateway_request(struct gateway *g, struct http_exchange *x, const char *account);

@@ -118,15 +118,30 @@ static void answer_on_head(void *arg, const struct fetch *fetch, int status) {
         http_begin(f->x, 200, fields, -1);
 }
 
-/* Bytes are passed on unchanged; the usage is parsed on the way. */
+/* bytes NULL: the end of the stream. */
+static bool pass_bytes(struct forward *f, const char *bytes, size_t n) {
+    struct buf out DEFER(buf_done) = BUF(GATEWAY_ANSWER_MAX);
+    bool is_stripped = f->codec == &model_chat && !f->wants_usage;
+    if (!f->x || (!is_stripped && !bytes))
+        return true;
+    if (!is_stripped) {
+        (void)http_write(f->x, bytes, n);
+        return true;
+    }
+    if (!(bytes ? usage_strip_feed(&f->strip, bytes, n, &out) : usage_strip_end(&f->strip, &out)))
+        return false;
+    if (out.len > 0)
+        (void)http_write(f->x, out.data, out.len);
+    return true;
+}
+
+/* The usage is parsed on the way. */
 static bool answer_on_bytes(void *arg, const char *bytes, size_t n) {
     struct forward *f = arg;
     if (!f->begun)
         return buf_add(&f->whole, bytes, n);
     (void)model_stream_feed(f->reader, bytes, n, NULL);
-    if (f->x)
-        (void)http_write(f->x, bytes, n);
-    return true;
+    return pass_bytes(f, bytes, n);
 }
 
 /* ---- Usage ---- */
@@ -238,6 +253,7 @@ static void answer_on_end(void *arg, enum fetch_end end, const char *why) {
         return;
     }
     if (f->begun) {
+        (void)pass_bytes(f, NULL, 0);
         bool was_cut = !f->complete && model_stream_failure(f->reader) == MODEL_FAIL_CUT;
         end_stream(f, end != FETCH_DONE ? failures[end]
                       : was_cut         ? MODEL_FAIL_CUT

@@ -6,6 +6,7 @@
 #include "model/codec.h"
 #include "model/gateway.h"
 #include "model/paid.h"
+#include "model/usage_strip.h"
 
 enum {
     GATEWAY_ANSWER_MAX = 32 << 20,
@@ -61,6 +62,7 @@ struct forward {
     bool begun;                  /* a stream to the client has begun */
     bool complete;               /* the answer was complete */
     struct model_stream *reader; /* finds the usage in a stream */
+    struct usage_strip strip;    /* used for Chat streams whose usage the client did not ask for */
     struct buf whole;            /* an answer that is not a stream */
     int status;
     char passed[GATEWAY_PASSED_COUNT][80];
