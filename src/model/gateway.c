@@ -158,6 +158,8 @@ static void list_models(struct gateway *g, struct http_exchange *x) {
     jot_object(&j, NULL);
     jot_string(&j, "object", "list");
     jot_array(&j, "data");
+    for (size_t i = 0; conf && i < conf->alias_count; i++)
+        put_model(&j, conf->aliases[i].name);
     for (size_t i = 0; conf && i < conf->known_count; i++)
         if (!strchr(conf->known[i].name, '*'))
             put_model(&j, conf->known[i].name);

@@ -2,12 +2,14 @@
  * The model gateway for programs inside a machine: endpoints for all three formats that forward to
  * the owner's providers, with the owner's keys, within the machine's budget.
  *
- * A request is forwarded in its own format with three changes: the provider's name of the model, a
- * token limit if there was none, and for Chat streams the request for usage. Keys from the client
- * are dropped. Answers pass through unchanged. The gateway does not retry; the client does.
+ * A request is forwarded in its own format with three changes: the provider's name of the model,
+ * the token limit of carrel.conf if there was none, and for Chat streams the request for usage.
+ * Keys from the client are dropped. Answers pass through unchanged. The gateway does not retry; the
+ * client does.
  *
- * "PROVIDER/MODEL" names both; a plain "MODEL" goes to the first provider of carrel.conf with that
- * format, else to the built-in provider.
+ * "PROVIDER/MODEL" names both; a plain "MODEL" goes to the providers of carrel.conf with that
+ * format, else to the built-in provider; an alias goes to its models. The next one is tried if one
+ * answers with 429 or 5xx, or cannot be reached.
  */
 #pragma once
 
@@ -50,8 +52,8 @@ struct gateway_config {
     void *reaches_arg;
 };
 
-/* The token limit of an answer if neither the request nor carrel.conf sets one. */
-enum { GATEWAY_MAX_TOKENS = 8192 };
+/* The tokens of an answer for which neither the request nor carrel.conf sets a limit. */
+enum { GATEWAY_MAX_TOKENS = 1 << 20 };
 
 struct gateway *gateway_new(const struct gateway_config *config);
 /* Ends the requests in progress and charges their reserved cost. Do not call inside a callback. */

@@ -238,6 +238,27 @@ static void end_stream(struct forward *f, enum model_failure failure) {
     http_end(x);
 }
 
+/* Tries the next model if the provider is overloaded, fails or cannot be reached. */
+static bool fail_over(struct forward *f, enum fetch_end end) {
+    bool failed = end == FETCH_DONE ? f->status == 429 || f->status >= 500 : end == FETCH_CONNECT;
+    if (!failed || f->begun || !f->x || f->target + 1 >= f->target_count)
+        return false;
+    paid_nothing(&f->paid);
+    const struct paid before = f->paid;
+    size_t target = f->target;
+    if (!gateway_next_target(f)) {
+        f->paid = before;
+        f->target = target;
+        return false;
+    }
+    buf_done(&f->whole);
+    f->whole = BUF(GATEWAY_ANSWER_MAX);
+    f->status = 0;
+    memset(f->passed, 0, sizeof(f->passed));
+    gateway_pay(f);
+    return true;
+}
+
 static void answer_on_end(void *arg, enum fetch_end end, const char *why) {
     static const enum model_failure failures[] = {
         [FETCH_DONE] = MODEL_FAIL_GARBAGE,    [FETCH_STOPPED] = MODEL_FAIL_LARGE,
@@ -247,6 +268,8 @@ static void answer_on_end(void *arg, enum fetch_end end, const char *why) {
     };
     struct forward *f = arg;
     f->fetch = NULL;
+    if (fail_over(f, end))
+        return;
     answer_settle(f, end, why);
     if (!f->x) {
         forward_free(f);

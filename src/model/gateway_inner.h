@@ -11,7 +11,7 @@
 enum {
     GATEWAY_ANSWER_MAX = 32 << 20,
     GATEWAY_FIELD_SIZE = 4096, /* bytes of a field about versions of an API */
-    GATEWAY_TARGETS_MAX = 4,   /* providers that one call tries */
+    GATEWAY_TARGETS_MAX = 4,   /* models that one call tries */
 };
 
 struct gateway {
@@ -42,14 +42,16 @@ struct forward {
     char account[ACCOUNT_ID_SIZE];
 
     /* The request. */
-    json_t *root;    /* NULL once it was sent for the last time */
-    char asked[192]; /* the client's name of the model */
+    json_t *root; /* NULL once it was sent for the last time */
     bool stream;
     bool wants_usage; /* the client asked for the usage of a Chat stream */
     struct model_size size;
     uint64_t max_tokens;
     bool lowered; /* max_tokens is what the rest of the budget allows */
     char version[64], beta[GATEWAY_FIELD_SIZE]; /* the client's fields about the API */
+
+    char targets[GATEWAY_TARGETS_MAX][192]; /* PROVIDER/MODEL */
+    size_t target_count, target;            /* target: the one that is tried now */
 
     /* The provider that is tried now. */
     struct model_provider provider;
@@ -86,6 +88,11 @@ void gateway_settle_part(struct forward *f, int status, const char *why);
 
 /* gateway_send.c: estimates the call, holds its cost and sends it. */
 void gateway_pay(struct forward *f);
+
+/* gateway_targets.c: finds the models that the client's name stands for. */
+void gateway_find_targets(struct forward *f, const char *model);
+/* Goes on to the next model. False: none is left. */
+bool gateway_next_target(struct forward *f);
 
 /* gateway_rewrite.c: chooses the provider and completes the request f->root. */
 int gateway_rewrite(struct forward *f, struct err *err);

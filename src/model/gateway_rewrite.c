@@ -8,52 +8,45 @@
 
 /* ---- The provider ---- */
 
-static const char *known_provider(const struct model_codec *codec) {
-    if (codec == &model_anthropic)
-        return "anthropic";
-    return codec == &model_chat ? "openai" : "openai-responses";
-}
-
-static bool is_provider(const struct conf *conf, const char *name, size_t n) {
-    static const char *const known[] = {"anthropic", "openai", "openai-responses"};
-    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-        if (strlen(known[i]) == n && memcmp(known[i], name, n) == 0)
-            return true;
-    for (size_t i = 0; conf && i < conf->provider_count; i++)
-        if (strlen(conf->providers[i].name) == n && memcmp(conf->providers[i].name, name, n) == 0)
-            return true;
-    return false;
-}
-
-/* Model names may contain slashes. */
-static void full_name(const struct conf *conf, const struct model_codec *codec, const char *model,
-                      char *ret, size_t size) {
-    const char *slash = strchr(model, '/');
-    const char *provider = known_provider(codec);
-    if (slash && is_provider(conf, model, (size_t)(slash - model))) {
-        snprintf(ret, size, "%s", model);
-        return;
-    }
-    for (size_t i = conf ? conf->provider_count : 0; i > 0; i--)
-        if (strcmp(conf->providers[i - 1].format, model_codec_name(codec)) == 0)
-            provider = conf->providers[i - 1].name;
-    snprintf(ret, size, "%s/%s", provider, model);
-}
-
-static int find_provider(struct forward *f, struct err *err) {
+/* Chooses the model that is tried now, with its price. */
+static int rewrite_aim(struct forward *f, struct err *err) {
     const struct gateway_config *c = &f->gateway->config;
+    const char *target = f->targets[f->target];
+    model_provider_done(&f->provider);
+    if (model_provider_find(c->conf, target, c->env, c->env_arg, &f->provider, err) < 0)
+        return -1;
+    if (f->provider.codec != f->codec) {
+        err_set(err, ERR_INVALID, "model '%.80s' cannot be used with this API format", target);
+        return err_remedy(err, "post to a path that ends in %s",
+                          f->provider.codec ? model_codec_path(f->provider.codec) : "(none)");
+    }
+    f->paid = (struct paid){
+        .ledger = c->ledger,
+        .account = f->account,
+        .model = f->provider.model,
+        .row = c->conf ? model_row(c->conf->known, c->conf->known_count, f->provider.model) : NULL};
+    json_object_set_new(f->root, "model", json_string(f->provider.model));
+    return 0;
+}
+
+/* Skips models whose provider has no key, unless no other one is left. */
+static int rewrite_find(struct forward *f, struct err *err) {
     const char *model = json_member(f->root, "model");
-    char name[192];
     if (!model || !model[0])
         return err_set(err, ERR_INVALID, "the request has no member 'model'");
-    full_name(c->conf, f->codec, model, name, sizeof(name));
-    if (model_provider_find(c->conf, name, c->env, c->env_arg, &f->provider, err) < 0)
-        return -1;
-    if (f->provider.codec == f->codec)
-        return 0;
-    err_set(err, ERR_INVALID, "model '%.80s' cannot be used with this API format", model);
-    return err_remedy(err, "post to a path that ends in %s",
-                      f->provider.codec ? model_codec_path(f->provider.codec) : "(none)");
+    gateway_find_targets(f, model);
+    for (f->target = 0; rewrite_aim(f, err) < 0; f->target++)
+        if (f->target + 1 == f->target_count)
+            return -1;
+    return 0;
+}
+
+bool gateway_next_target(struct forward *f) {
+    struct err err = {0};
+    while (++f->target < f->target_count)
+        if (rewrite_aim(f, &err) == 0)
+            return true;
+    return false;
 }
 
 /* ---- The request ---- */
@@ -81,7 +74,10 @@ void gateway_set_limit(struct forward *f, uint64_t max_tokens) {
     f->max_tokens = max_tokens;
 }
 
-/* Finds the token limit of the answer. Adds the default if the request has none. */
+/*
+ * Finds the token limit of the answer. A request without one gets the limit of carrel.conf, if
+ * there is any: Codex sends none, and takes an answer that reaches a limit for a failure.
+ */
 static void find_limit(struct forward *f) {
     const struct conf_model *row = f->paid.row;
     uint64_t wanted = 0;
@@ -91,10 +87,9 @@ static void find_limit(struct forward *f) {
         uint64_t n = json_count(f->root, limit_names[i]);
         wanted = n > wanted ? n : wanted;
     }
-    if (wanted)
-        f->max_tokens = wanted;
-    else
-        gateway_set_limit(f, row && row->max_tokens ? row->max_tokens : GATEWAY_MAX_TOKENS);
+    f->max_tokens = wanted ? wanted : GATEWAY_MAX_TOKENS;
+    if (!wanted && row && row->max_tokens)
+        gateway_set_limit(f, row->max_tokens);
 }
 
 /* Several answers would cost more than the reserved worst case. */
@@ -145,16 +140,9 @@ static int check_reach(const struct forward *f, const json_t *root, struct err *
 }
 
 int gateway_rewrite(struct forward *f, struct err *err) {
-    const struct conf *conf = f->gateway->config.conf;
-    if (find_provider(f, err) < 0 || check_count(f->root, err) < 0)
+    if (rewrite_find(f, err) < 0 || check_count(f->root, err) < 0)
         return -1;
     f->stream = f->kind == GATEWAY_CALL && json_is_true(json_object_get(f->root, "stream"));
-    f->paid = (struct paid){
-        .ledger = f->gateway->config.ledger,
-        .account = f->account,
-        .model = f->provider.model,
-        .row = conf ? model_row(conf->known, conf->known_count, f->provider.model) : NULL};
-    json_object_set_new(f->root, "model", json_string(f->provider.model));
     find_limit(f);
     want_usage(f);
     return check_reach(f, f->root, err);

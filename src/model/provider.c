@@ -136,8 +136,19 @@ static int provider_fill(const struct conf_provider *from, const char *model, mo
     return 0;
 }
 
+const struct conf_alias *model_alias(const struct conf *conf, const char *name) {
+    for (size_t i = 0; conf && i < conf->alias_count; i++)
+        if (strcmp(conf->aliases[i].name, name) == 0)
+            return &conf->aliases[i];
+    return NULL;
+}
+
+/* Returns PROVIDER/MODEL for an alias, and the default for NULL and "". */
 static const char *wanted_or_default(const struct conf *conf, const char *wanted) {
-    return (!wanted || !wanted[0]) && conf ? conf->model : wanted;
+    if ((!wanted || !wanted[0]) && conf)
+        wanted = conf->model;
+    const struct conf_alias *alias = wanted ? model_alias(conf, wanted) : NULL;
+    return alias ? alias->targets[0] : wanted;
 }
 
 bool model_is_configured(const struct conf *conf, const char *wanted) {

@@ -35,14 +35,17 @@ void model_provider_done(struct model_provider *p);
 typedef const char *model_env_fn(void *arg, const char *name);
 
 /*
- * Finds the provider and the model of `wanted`, PROVIDER/MODEL; NULL or "": the default of
- * carrel.conf. Errors: ERR_INVALID without a model, ERR_NOT_FOUND for an unknown provider,
- * ERR_DENIED if its key is missing.
+ * Finds the provider and the model of `wanted`, PROVIDER/MODEL or an alias, whose first model
+ * counts; NULL or "": the default of carrel.conf. Errors: ERR_INVALID without a model,
+ * ERR_NOT_FOUND for an unknown provider, ERR_DENIED if its key is missing.
  */
 int model_provider_find(const struct conf *conf, const char *wanted, model_env_fn *env, void *arg,
                         struct model_provider *ret, struct err *err);
 
-/* Whether carrel.conf defines the provider of `wanted`, PROVIDER/MODEL. */
+/* Finds an alias of carrel.conf; NULL: none. */
+const struct conf_alias *model_alias(const struct conf *conf, const char *name);
+
+/* Whether carrel.conf defines the provider of `wanted`, PROVIDER/MODEL or an alias. */
 bool model_is_configured(const struct conf *conf, const char *wanted);
 
 /* Whether a variable sets the base URL of a provider. */

@@ -25,7 +25,8 @@ enum conf_type {
     CONF_STEPS,
     CONF_WORD,
     CONF_PROVIDER,
-    CONF_MODEL
+    CONF_MODEL,
+    CONF_ALIAS
 };
 
 struct key {
@@ -131,6 +132,9 @@ static const struct key keys[] = {
     {"models", "provider", CONF_PROVIDER, AT(providers), "", 0, 0,
      "provider of models: NAME format=F url=URL and options such as key_env=VARIABLE; one per "
      "line, up to 16"},
+    {"models", "alias", CONF_ALIAS, AT(aliases), "", 0, 0,
+     "another name for models: NAME PROVIDER/MODEL..., tried in this order; one per line, up to "
+     "16"},
     {"models", "model", CONF_MODEL, AT(known), "", 0, 0,
      "prices of a model: NAME in=PRICE out=PRICE window=TOKENS, prices per million tokens; one per "
      "line, up to 64"},
@@ -195,6 +199,20 @@ static int add_provider(struct conf *c, const char *value, struct err *err) {
         if (strcmp(c->providers[i].name, p->name) == 0)
             return err_set(err, ERR_INVALID, "provider '%s' is given twice", p->name);
     c->provider_count++;
+    return 0;
+}
+
+static int add_alias(struct conf *c, const char *value, struct err *err) {
+    if (c->alias_count == CONF_ALIASES_MAX)
+        return err_set(err, ERR_LIMIT, "section [models] has more than %d lines 'alias = ...'",
+                       CONF_ALIASES_MAX);
+    struct conf_alias *a = &c->aliases[c->alias_count];
+    if (conf_alias_parse(value, a, err) < 0)
+        return -1;
+    for (size_t i = 0; i < c->alias_count; i++)
+        if (strcmp(c->aliases[i].name, a->name) == 0)
+            return err_set(err, ERR_INVALID, "alias '%s' is given twice", a->name);
+    c->alias_count++;
     return 0;
 }
 
@@ -287,6 +305,8 @@ static int set_value(const struct key *k, struct conf *c, const char *value, str
         return add_provider(c, value, err);
     case CONF_MODEL:
         return add_model(c, value, err);
+    case CONF_ALIAS:
+        return add_alias(c, value, err);
     case CONF_COUNT:
     case CONF_SIZE:
     case CONF_CPUS:
@@ -391,7 +411,7 @@ static int at_line(struct parse *p) {
 }
 
 static bool is_list(enum conf_type type) {
-    return type == CONF_PATHS || type == CONF_PROVIDER || type == CONF_MODEL;
+    return type == CONF_PATHS || type == CONF_PROVIDER || type == CONF_MODEL || type == CONF_ALIAS;
 }
 
 /* inih calls this for each key. As inih requires, 0 means failure and 1 success. */
@@ -471,11 +491,11 @@ int conf_read(const char *path, struct conf *ret, struct err *err) {
 /* ---- The table in docs/reference/conf.md ---- */
 
 static const char *const type_names[] = {
-    [CONF_ADDRESS] = "address:port", [CONF_PATH] = "path", [CONF_PATHS] = "paths",
-    [CONF_COUNT] = "number",         [CONF_SIZE] = "size", [CONF_CPUS] = "number",
-    [CONF_MONEY] = "number",         [CONF_TIME] = "time", [CONF_ACTION] = "word",
-    [CONF_STEPS] = "word",           [CONF_WORD] = "text", [CONF_PROVIDER] = "lines",
-    [CONF_MODEL] = "lines",
+    [CONF_ADDRESS] = "address:port", [CONF_PATH] = "path",   [CONF_PATHS] = "paths",
+    [CONF_COUNT] = "number",         [CONF_SIZE] = "size",   [CONF_CPUS] = "number",
+    [CONF_MONEY] = "number",         [CONF_TIME] = "time",   [CONF_ACTION] = "word",
+    [CONF_STEPS] = "word",           [CONF_WORD] = "text",   [CONF_PROVIDER] = "lines",
+    [CONF_MODEL] = "lines",          [CONF_ALIAS] = "lines",
 };
 
 static bool put_range(const struct key *k, struct buf *ret) {

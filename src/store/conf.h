@@ -55,6 +55,8 @@ struct conf {
     uint64_t owner_tokens, owner_micro; /* model budget per owner; 0: no limit */
     struct conf_provider providers[CONF_PROVIDERS_MAX];
     size_t provider_count;
+    struct conf_alias aliases[CONF_ALIASES_MAX];
+    size_t alias_count;
     struct conf_model known[CONF_MODELS_MAX]; /* models with prices and context sizes */
     size_t known_count;
 };

@@ -184,6 +184,31 @@ int conf_provider_parse(const char *text, struct conf_provider *ret, struct err 
     return 0;
 }
 
+int conf_alias_parse(const char *text, struct conf_alias *ret, struct err *err) {
+    char line[LINE_SIZE], *rest = line;
+    struct conf_alias a = {0};
+    if (copy_line(line, text, err) < 0 ||
+        set_name(a.name, sizeof(a.name), next_word(&rest), "-_.", err) < 0)
+        return -1;
+    for (char *word; (word = next_word(&rest)); a.count++) {
+        const char *slash = strchr(word, '/');
+        if (a.count == CONF_TARGETS_MAX)
+            return err_set(err, ERR_INVALID, "alias '%s' has more than %d models", a.name,
+                           CONF_TARGETS_MAX);
+        if (!slash || slash == word || !slash[1])
+            return err_set(err, ERR_INVALID, "model '%s' of alias '%s' is not PROVIDER/MODEL", word,
+                           a.name);
+        if (set_name(a.targets[a.count], sizeof(a.targets[0]), word, "-_./:@", err) < 0)
+            return -1;
+    }
+    if (a.count == 0) {
+        err_set(err, ERR_INVALID, "alias '%s' has no model", a.name);
+        return err_remedy(err, "write NAME PROVIDER/MODEL");
+    }
+    *ret = a;
+    return 0;
+}
+
 /* A cache price that is not given is the price of plain input tokens. */
 static void fill_prices(struct conf_model *m, unsigned seen) {
     if (!(seen & 1u << 2))

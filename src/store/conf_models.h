@@ -3,6 +3,7 @@
  * name:
  *
  *   provider = here format=chat url=http://127.0.0.1:8000/v1 key_env=HERE_KEY
+ *   alias = fast here/some-model there/other-model
  *   model = some-model in=3.00 out=15.00 cache_read=0.30 window=200000
  *
  * Prices are per million tokens, in the currency of the owner's budgets, and are stored in
@@ -15,7 +16,12 @@
 
 #include "base/err.h"
 
-enum { CONF_PROVIDERS_MAX = 16, CONF_MODELS_MAX = 64 };
+enum {
+    CONF_PROVIDERS_MAX = 16,
+    CONF_MODELS_MAX = 64,
+    CONF_ALIASES_MAX = 16,
+    CONF_TARGETS_MAX = 4, /* models of one alias */
+};
 
 struct conf_provider {
     char name[32];    /* consists of letters, digits, "-", "_", "." */
@@ -39,5 +45,13 @@ struct conf_model {
     uint64_t max_tokens; /* maximum tokens of one answer; 0: not given */
 };
 
+/* Another name for models, which are tried in this order. */
+struct conf_alias {
+    char name[32];                       /* consists of letters, digits, "-", "_", "." */
+    char targets[CONF_TARGETS_MAX][192]; /* "PROVIDER/MODEL" */
+    size_t count;
+};
+
+int conf_alias_parse(const char *text, struct conf_alias *ret, struct err *err);
 int conf_provider_parse(const char *text, struct conf_provider *ret, struct err *err);
 int conf_model_parse(const char *text, struct conf_model *ret, struct err *err);

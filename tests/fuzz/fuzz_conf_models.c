@@ -26,5 +26,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     else
         assert(m.name[0] && m.in <= 1000000000000 && m.out <= 1000000000000 &&
                m.window <= 1ull << 32);
+    struct conf_alias a = {.name = "before"};
+    err = (struct err){0};
+    if (conf_alias_parse(text, &a, &err) < 0)
+        assert(err.text[0] && strcmp(a.name, "before") == 0);
+    else
+        assert(a.name[0] && a.count >= 1 && a.count <= CONF_TARGETS_MAX &&
+               strchr(a.targets[a.count - 1], '/'));
     return 0;
 }

@@ -111,8 +111,7 @@ def test_limits_and_usage_are_asked_for_where_the_client_did_not(gate):
     status, body, _ = g.post("/v1/chat/completions", dict(BODY, stream=True))
     assert status == 200 and b"[DONE]" in body and b"prompt_tokens" not in body
     assert g.end()["tokens"] == 10
-    # Without a limit of its own the request is taken to want 8,192 tokens.
-    # The first call of a model is taken to use 4,096 of these.
+    # The first call of a model is taken to use 4,096 tokens.
     g = gate([{"say": "x", "usage": {"in": 7, "out": 3}}], tokens=4000)
     status, _, answer = g.post("/v1/chat/completions", BODY)
     assert status == 200 and 3900 < int(answer.getheader("carrel-max-tokens")) < 4000

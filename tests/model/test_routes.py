@@ -154,3 +154,10 @@ console.log(JSON.stringify(out));
     run = subprocess.run(["node", script, f"http://127.0.0.1:{g.port}"], env=dict(os.environ), capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout) == {"count": 17, "embedding": [0.5], "openai": ["m"], "anthropic": ["m"]}
+
+
+def test_a_request_without_a_limit_stays_without(world):  # noqa: F811
+    """Codex and Gemini send no limit, and an answer that reaches one counts as a failure for them."""
+    server, g = world(answer_any(), tokens=100000)
+    g.post(CHAT, BODY)
+    assert server.requests[0].body == BODY

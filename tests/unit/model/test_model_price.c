@@ -181,9 +181,38 @@ static void carrel_conf_adds_providers_and_a_default(void **state) {
     model_provider_done(&p);
 }
 
+/* A run with the owner's providers needs a right, also if it names them by an alias. */
+static void an_alias_stands_for_its_first_model(void **state) {
+    (void)state;
+    static const char text[] =
+        "[models]\nprovider = here format=chat url=http://127.0.0.1:8000/v1\n"
+        "alias = fast here/some-model anthropic/other\nalias = strong anthropic/other\n"
+        "default = fast\n";
+    struct conf c;
+    struct err err = {0};
+    struct model_provider p = {0};
+    if (conf_parse(text, strlen(text), &c, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(model_provider_find(&c, "fast", some_env, NULL, &p, &err), 0);
+    assert_string_equal(p.name, "here");
+    assert_string_equal(p.model, "some-model");
+    assert_int_equal(model_provider_find(&c, NULL, some_env, NULL, &p, &err), 0);
+    assert_string_equal(p.name, "here");
+    assert_true(model_is_configured(&c, "fast"));
+    assert_true(model_is_configured(&c, NULL));
+    assert_false(model_is_configured(&c, "strong"));
+    assert_int_equal(model_provider_find(&c, "slow", some_env, NULL, &p, &err), -1);
+}
+
 static void bad_lines_of_carrel_conf_are_named(void **state) {
     (void)state;
     static const char *const bad[] = {"provider = x",
+                                      "alias = fast",
+                                      "alias = fa/st a/b",
+                                      "alias = fast a",
+                                      "alias = fast /b",
+                                      "alias = fast a/",
+                                      "alias = fast a/b a/b a/b a/b a/b",
                                       "provider = x format=smoke url=http://a",
                                       "provider = x format=chat url=ftp://a",
                                       "provider = x format=chat url=http://a/",
@@ -209,4 +238,5 @@ UNIT_MAIN(cmocka_unit_test(a_line_gives_prices_in_millionths),
           cmocka_unit_test(providers_are_known_by_the_environment),
           cmocka_unit_test(what_is_missing_is_said_with_the_remedy),
           cmocka_unit_test(carrel_conf_adds_providers_and_a_default),
+          cmocka_unit_test(an_alias_stands_for_its_first_model),
           cmocka_unit_test(bad_lines_of_carrel_conf_are_named))
