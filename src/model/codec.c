@@ -6,7 +6,8 @@
 #include "io/sse.h"
 #include "model/inner.h"
 
-static const struct model_codec *const codecs[] = {&model_anthropic, &model_chat, &model_responses};
+static const struct model_codec *const codecs[] = {&model_anthropic, &model_chat, &model_responses,
+                                                   &model_gemini};
 
 const struct model_codec *model_codec_named(const char *name) {
     for (size_t i = 0; i < sizeof(codecs) / sizeof(*codecs); i++)
@@ -110,6 +111,10 @@ int model_put_request(const struct model_codec *codec, const struct model_reques
     size_t before = to->len;
     if (check_request(request, err) < 0)
         return -1;
+    if (!codec->put_request) {
+        err_set(err, ERR_UNSUPPORTED, "runs cannot use a provider with the format %s", codec->name);
+        return err_remedy(err, "use a provider with the format anthropic, chat or responses");
+    }
     codec->put_request(request, wire ? wire : &(struct model_wire){0}, &j);
     return codec_finish(&j, to, before, "request to the model", err);
 }

@@ -16,8 +16,9 @@
 
 struct model_codec;
 extern const struct model_codec model_anthropic, model_chat, model_responses;
+extern const struct model_codec model_gemini; /* reads answers and writes errors only */
 
-/* Finds a codec by its name: "anthropic", "chat" or "responses"; NULL if unknown. */
+/* Finds a codec by its name: "anthropic", "chat", "responses" or "gemini"; NULL if unknown. */
 const struct model_codec *model_codec_named(const char *name);
 const char *model_codec_name(const struct model_codec *codec);
 /* Returns the path below the base URL: "/v1/messages", "/chat/completions" or "/responses". */

@@ -193,9 +193,13 @@ static void show_model(struct http_exchange *x, const char *id) {
 /* Answers with an error in the format that the client most probably speaks. */
 static void refuse_path(struct http_exchange *x, int status, const char *text) {
     struct buf body DEFER(buf_done) = BUF(4 << 10);
-    bool is_anthropic = http_field_find(x->head, "anthropic-version") ||
-                        memmem(x->head->path.s, x->head->path.n, "/messages", 9);
-    (void)model_put_failure(is_anthropic ? &model_anthropic : &model_chat,
+    struct http_text path = x->head->path;
+    bool is_anthropic =
+        http_field_find(x->head, "anthropic-version") || memmem(path.s, path.n, "/messages", 9);
+    bool is_gemini = memmem(path.s, path.n, "/v1beta/", 8);
+    (void)model_put_failure(is_anthropic ? &model_anthropic
+                            : is_gemini  ? &model_gemini
+                                         : &model_chat,
                             status == 404 ? MODEL_FAIL_NOT_FOUND : MODEL_FAIL_INVALID, text, false,
                             &body);
     http_reply(x, status,
@@ -224,6 +228,58 @@ static const struct {
     {"/responses", &model_responses, GATEWAY_CALL},
 };
 
+/* ".../models/MODEL:VERB" of Gemini */
+static const struct {
+    const char *verb;
+    enum gateway_kind kind;
+    bool is_stream;
+} gemini_verbs[] = {
+    {":generateContent", GATEWAY_CALL, false},
+    {":streamGenerateContent", GATEWAY_CALL, true},
+    {":countTokens", GATEWAY_COUNT, false},
+};
+enum { GEMINI_VERBS = sizeof(gemini_verbs) / sizeof(*gemini_verbs) };
+
+/* Copies the model of the path. It becomes a part of a URL, so only these characters are allowed.
+ */
+static bool gemini_model(struct http_text path, size_t verb, char ret[128]) {
+    static const char lead[] = "/models/";
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./";
+    const char *at = memmem(path.s, path.n, lead, strlen(lead));
+    if (!at)
+        return false;
+    at += strlen(lead);
+    size_t n = (size_t)(path.s + path.n - at) - strlen(gemini_verbs[verb].verb);
+    if (n == 0 || n >= 128)
+        return false;
+    memcpy(ret, at, n);
+    ret[n] = '\0';
+    return strspn(ret, allowed) == n && !strstr(ret, "..");
+}
+
+static bool gateway_gemini(struct gateway *g, struct http_exchange *x, const char *account) {
+    char model[128];
+    struct http_text query = x->head->query;
+    size_t v = 0;
+    while (v < GEMINI_VERBS && !ends_with(x->head->path, gemini_verbs[v].verb))
+        v++;
+    if (v == GEMINI_VERBS || !gemini_model(x->head->path, v, model))
+        return false;
+    if (gemini_verbs[v].is_stream && (!query.s || !memmem(query.s, query.n, "alt=sse", 7))) {
+        refuse_path(x, 400, "streams are served as events only: add ?alt=sse");
+        return true;
+    }
+    struct forward *f = forward_new(g, x, &model_gemini, account);
+    f->kind = gemini_verbs[v].kind;
+    f->stream = gemini_verbs[v].is_stream;
+    memcpy(f->path_model, model, sizeof(model));
+    x->user = f;
+    x->on_gone = on_gone_early;
+    http_collect(x, MODEL_REQUEST_MAX, on_body);
+    return true;
+}
+
 static bool gateway_post(struct gateway *g, struct http_exchange *x, const char *account) {
     for (size_t i = 0; i < sizeof(posts) / sizeof(*posts); i++)
         if (ends_with(x->head->path, posts[i].end)) {
@@ -234,7 +290,7 @@ static bool gateway_post(struct gateway *g, struct http_exchange *x, const char 
             http_collect(x, MODEL_REQUEST_MAX, on_body);
             return true;
         }
-    return false;
+    return gateway_gemini(g, x, account);
 }
 
 static bool gateway_get(struct gateway *g, struct http_exchange *x) {

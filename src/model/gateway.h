@@ -61,7 +61,8 @@ void gateway_free(struct gateway *g);
 
 /*
  * Answers the exchange, like on_request(): POST to a path that ends in /messages,
- * /messages/count_tokens, /chat/completions, /embeddings or /responses, and GET .../models and
- * .../models/ID. The cost is charged to the account.
+ * /messages/count_tokens, /chat/completions, /embeddings or /responses, or is
+ * .../models/MODEL:generateContent of Gemini, and GET .../models and .../models/ID. The cost is
+ * charged to the account.
  */
 void gateway_request(struct gateway *g, struct http_exchange *x, const char *account);

@@ -42,7 +42,8 @@ struct forward {
     char account[ACCOUNT_ID_SIZE];
 
     /* The request. */
-    json_t *root; /* NULL once it was sent for the last time */
+    json_t *root;         /* NULL once it was sent for the last time */
+    char path_model[128]; /* Gemini: the model that the path names */
     bool stream;
     bool wants_usage; /* the client asked for the usage of a Chat stream */
     struct model_size size;

@@ -25,13 +25,14 @@ static int rewrite_aim(struct forward *f, struct err *err) {
         .account = f->account,
         .model = f->provider.model,
         .row = c->conf ? model_row(c->conf->known, c->conf->known_count, f->provider.model) : NULL};
+    /* A request of Gemini has no such member; it is for check_reach(), and is not sent. */
     json_object_set_new(f->root, "model", json_string(f->provider.model));
     return 0;
 }
 
 /* Skips models whose provider has no key, unless no other one is left. */
 static int rewrite_find(struct forward *f, struct err *err) {
-    const char *model = json_member(f->root, "model");
+    const char *model = f->path_model[0] ? f->path_model : json_member(f->root, "model");
     if (!model || !model[0])
         return err_set(err, ERR_INVALID, "the request has no member 'model'");
     gateway_find_targets(f, model);
@@ -52,25 +53,39 @@ bool gateway_next_target(struct forward *f) {
 /* ---- The request ---- */
 
 static const char *const limit_names[] = {"max_completion_tokens", "max_output_tokens",
-                                          "max_tokens"};
+                                          "max_tokens", "maxOutputTokens"};
 enum { LIMIT_NAMES = sizeof(limit_names) / sizeof(*limit_names) };
 
 static const char *limit_name(const struct forward *f) {
+    if (f->codec == &model_gemini)
+        return limit_names[3];
     if (f->codec == &model_responses)
         return limit_names[1];
     return f->codec == &model_chat && !f->provider.wire.old_max_tokens ? limit_names[0]
                                                                        : limit_names[2];
 }
 
+/* The object of the request that has the limit. */
+static json_t *limit_place(const struct forward *f) {
+    json_t *config = json_object_get(f->root, "generationConfig");
+    if (f->codec != &model_gemini)
+        return f->root;
+    if (json_is_object(config))
+        return config;
+    json_object_set_new(f->root, "generationConfig", json_object());
+    return json_object_get(f->root, "generationConfig");
+}
+
 void gateway_set_limit(struct forward *f, uint64_t max_tokens) {
+    json_t *place = limit_place(f);
     bool any = false;
     for (size_t i = 0; i < LIMIT_NAMES; i++)
-        if (json_object_get(f->root, limit_names[i])) {
-            json_object_set_new(f->root, limit_names[i], json_integer((json_int_t)max_tokens));
+        if (json_object_get(place, limit_names[i])) {
+            json_object_set_new(place, limit_names[i], json_integer((json_int_t)max_tokens));
             any = true;
         }
     if (!any)
-        json_object_set_new(f->root, limit_name(f), json_integer((json_int_t)max_tokens));
+        json_object_set_new(place, limit_name(f), json_integer((json_int_t)max_tokens));
     f->max_tokens = max_tokens;
 }
 
@@ -83,8 +98,10 @@ static void find_limit(struct forward *f) {
     uint64_t wanted = 0;
     if (f->kind != GATEWAY_CALL)
         return;
+    const json_t *place =
+        f->codec == &model_gemini ? json_object_get(f->root, "generationConfig") : f->root;
     for (size_t i = 0; i < LIMIT_NAMES; i++) {
-        uint64_t n = json_count(f->root, limit_names[i]);
+        uint64_t n = json_count(place, limit_names[i]);
         wanted = n > wanted ? n : wanted;
     }
     f->max_tokens = wanted ? wanted : GATEWAY_MAX_TOKENS;
@@ -95,8 +112,11 @@ static void find_limit(struct forward *f) {
 /* Several answers would cost more than the reserved worst case. */
 static int check_count(const json_t *root, struct err *err) {
     const json_t *n = json_object_get(root, "n");
+    const json_t *config = json_object_get(root, "generationConfig");
+    if (!n)
+        n = json_object_get(config, "candidateCount");
     return n && json_integer_value(n) != 1
-               ? err_set(err, ERR_INVALID, "the member 'n' of the request must be 1")
+               ? err_set(err, ERR_INVALID, "the request must ask for one answer only")
                : 0;
 }
 
@@ -142,7 +162,8 @@ static int check_reach(const struct forward *f, const json_t *root, struct err *
 int gateway_rewrite(struct forward *f, struct err *err) {
     if (rewrite_find(f, err) < 0 || check_count(f->root, err) < 0)
         return -1;
-    f->stream = f->kind == GATEWAY_CALL && json_is_true(json_object_get(f->root, "stream"));
+    if (f->codec != &model_gemini)
+        f->stream = f->kind == GATEWAY_CALL && json_is_true(json_object_get(f->root, "stream"));
     find_limit(f);
     want_usage(f);
     return check_reach(f, f->root, err);

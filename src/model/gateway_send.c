@@ -21,12 +21,26 @@ static const char *path_of(const struct forward *f) {
     return f->kind == GATEWAY_CALL ? model_codec_path(f->codec) : paths[f->kind];
 }
 
+static void put_url(const struct forward *f, char *ret, size_t size) {
+    const struct model_provider *p = &f->provider;
+    if (f->codec != &model_gemini) {
+        snprintf(ret, size, "%s%s", p->url, path_of(f));
+        return;
+    }
+    snprintf(ret, size, "%s/v1beta/models/%s:%s", p->url, p->model,
+             f->kind == GATEWAY_COUNT ? "countTokens"
+             : f->stream              ? "streamGenerateContent?alt=sse"
+                                      : "generateContent");
+}
+
 static int send_on(struct forward *f, struct err *err) {
     const struct model_provider *p = &f->provider;
     bool bearer = strcmp(p->auth, "bearer") == 0, is_anthropic = f->codec == &model_anthropic;
-    char url[CONF_TEXT_SIZE + 64];
+    char url[CONF_TEXT_SIZE + 256];
     struct http_pair fields[5] = {{"Content-Type", "application/json"},
                                   {"Accept", f->stream ? "text/event-stream" : "application/json"}};
+    if (f->codec == &model_gemini)
+        json_object_del(f->root, "model");
     char *body DEFER_FREE = json_dumps(f->root, JSON_COMPACT);
     if (!body || strlen(body) > MODEL_REQUEST_MAX)
         return err_set(err, ERR_INVALID, "the request to the model is too large");
@@ -34,7 +48,7 @@ static int send_on(struct forward *f, struct err *err) {
     if (is_anthropic)
         n = add_pair(fields, n, "anthropic-version", f->version[0] ? f->version : p->version);
     add_pair(fields, n, is_anthropic ? "anthropic-beta" : "OpenAI-Beta", f->beta);
-    snprintf(url, sizeof(url), "%s%s", p->url, path_of(f));
+    put_url(f, url, sizeof(url));
     struct fetch_request r = {
         .method = "POST",
         .url = url,

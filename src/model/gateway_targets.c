@@ -9,11 +9,13 @@
 static const char *known_provider(const struct model_codec *codec) {
     if (codec == &model_anthropic)
         return "anthropic";
+    if (codec == &model_gemini)
+        return "google";
     return codec == &model_chat ? "openai" : "openai-responses";
 }
 
 static bool is_provider(const struct conf *conf, const char *name, size_t n) {
-    static const char *const known[] = {"anthropic", "openai", "openai-responses"};
+    static const char *const known[] = {"anthropic", "openai", "openai-responses", "google"};
     for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
         if (strlen(known[i]) == n && memcmp(known[i], name, n) == 0)
             return true;

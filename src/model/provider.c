@@ -12,6 +12,8 @@ static const struct {
     {"openai", "chat", "https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY"},
     {"openai-responses", "responses", "https://api.openai.com/v1", "OPENAI_BASE_URL",
      "OPENAI_API_KEY"},
+    {"google", "gemini", "https://generativelanguage.googleapis.com", "GOOGLE_GEMINI_BASE_URL",
+     "GEMINI_API_KEY"},
 };
 #define REHEARSAL "rehearsal"
 enum { KNOWN = sizeof(known) / sizeof(*known) };
@@ -116,17 +118,19 @@ static int take_key(const struct conf_provider *from, model_env_fn *env, void *a
                      : err_remedy(err, "set the environment variable %s", from->key_env);
 }
 
+static const char *default_auth(const char *format) {
+    if (strcmp(format, "anthropic") == 0)
+        return "x-api-key";
+    return strcmp(format, "gemini") == 0 ? "x-goog-api-key" : "bearer";
+}
+
 static int provider_fill(const struct conf_provider *from, const char *model, model_env_fn *env,
                          void *arg, struct model_provider *ret, struct err *err) {
     struct model_provider p = {.codec = model_codec_named(from->format)};
-    bool x_api_key = strcmp(from->format, "anthropic") == 0;
     snprintf(p.name, sizeof(p.name), "%s", from->name);
     snprintf(p.model, sizeof(p.model), "%s", model);
     snprintf(p.url, sizeof(p.url), "%s", from->url);
-    snprintf(p.auth, sizeof(p.auth), "%s",
-             from->auth[0] ? from->auth
-             : x_api_key   ? "x-api-key"
-                           : "bearer");
+    snprintf(p.auth, sizeof(p.auth), "%s", from->auth[0] ? from->auth : default_auth(from->format));
     snprintf(p.version, sizeof(p.version), "%s", from->version[0] ? from->version : "2023-06-01");
     p.wire.old_max_tokens = from->old_max_tokens;
     p.charges_whole = from->charges_whole;

@@ -7,6 +7,7 @@
  *   anthropic         ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL
  *   openai            OPENAI_API_KEY, OPENAI_BASE_URL: Chat Completions, also of compatible servers
  *   openai-responses  the same with Responses
+ *   google            GEMINI_API_KEY, GOOGLE_GEMINI_BASE_URL: for machines only
  *   rehearsal         no key; the script comes with the run
  */
 #pragma once
@@ -20,7 +21,7 @@ struct model_provider {
     char name[32];
     const struct model_codec *codec; /* NULL: the provider `rehearsal` */
     char url[CONF_TEXT_SIZE];
-    char auth[16];    /* "bearer" or "x-api-key" */
+    char auth[16];    /* "bearer", or the name of a field */
     char version[24]; /* version of the Anthropic API */
     struct model_wire wire;
     bool charges_whole; /* an answer costs all of it, even if nobody reads it to its end */

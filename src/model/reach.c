@@ -219,6 +219,33 @@ static const struct shape responses_request = SHAPE(
                           {"prompt_cache_key", &data}, {"prompt_cache_retention", &data},
                           {"safety_identifier", &data}, {"top_logprobs", &data}, {"n", &data})});
 
+/* ---- Gemini ---- */
+
+static const struct shape gemini_inline =
+    SHAPE(FORMS, {NULL, MEMBERS({"mimeType", &data}, {"mime_type", &data}, {"data", &bytes})});
+
+static const struct shape gemini_parts = SHAPE(
+    FORMS, {NULL, MEMBERS({"text", &data}, {"functionCall", &data}, {"functionResponse", &data},
+                          {"inlineData", &gemini_inline}, {"inline_data", &gemini_inline},
+                          {"thought", &data}, {"thoughtSignature", &data})});
+
+static const struct shape gemini_contents =
+    SHAPE(FORMS, {NULL, MEMBERS({"role", &data}, {"parts", &gemini_parts})});
+
+static const struct shape gemini_functions =
+    SHAPE(FORMS, {NULL, MEMBERS({"name", &data}, {"description", &data}, {"parameters", &schema},
+                                {"parametersJsonSchema", &schema}, {"response", &schema},
+                                {"responseJsonSchema", &schema}, {"behavior", &data})});
+
+static const struct shape gemini_tools =
+    SHAPE(FORMS, {NULL, MEMBERS({"functionDeclarations", &gemini_functions})});
+
+static const struct shape gemini_request =
+    SHAPE(FORMS, {NULL, MEMBERS({"model", &model}, {"contents", &gemini_contents},
+                                {"systemInstruction", &gemini_contents}, {"tools", &gemini_tools},
+                                {"toolConfig", &data}, {"generationConfig", &schema},
+                                {"safetySettings", &data}, {"labels", &data})});
+
 /* ---- checking a request ---- */
 
 static bool looks(const struct shape *shape, const json_t *value, const char *name, char *ret);
@@ -364,6 +391,7 @@ bool model_reaches_out(const struct model_codec *codec, const json_t *request,
                        char ret[MODEL_REACH_SIZE]) {
     const struct shape *shape = codec == &model_anthropic ? &anthropic_request
                                 : codec == &model_chat    ? &chat_request
+                                : codec == &model_gemini  ? &gemini_request
                                                           : &responses_request;
     ret[0] = '\0';
     return looks(shape, request, "request", ret);

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/parse.h"
@@ -46,8 +47,10 @@ static int one_of(const char *value, const char *const *names, struct err *err) 
     for (size_t i = 0; names[i]; i++)
         if (strcmp(value, names[i]) == 0)
             return 0;
-    return err_set(err, ERR_INVALID, "the value '%s' is not one of %s, %s%s%s", value, names[0],
-                   names[1], names[2] ? ", " : "", names[2] ? names[2] : "");
+    char all[80] = "";
+    for (size_t i = 0, n = 0; names[i] && n < sizeof(all); i++)
+        n += (size_t)snprintf(all + n, sizeof(all) - n, "%s%s", i ? ", " : "", names[i]);
+    return err_set(err, ERR_INVALID, "the value '%s' is not one of %s", value, all);
 }
 
 static int check_url(const char *value, struct err *err) {
@@ -61,8 +64,8 @@ static int check_url(const char *value, struct err *err) {
 }
 
 static int check_text(const struct word *w, const char *value, struct err *err) {
-    static const char *const formats[] = {"anthropic", "chat", "responses", NULL};
-    static const char *const auths[] = {"bearer", "x-api-key", NULL};
+    static const char *const formats[] = {"anthropic", "chat", "responses", "gemini", NULL};
+    static const char *const auths[] = {"bearer", "x-api-key", "x-goog-api-key", NULL};
     switch (w->type) {
     case WORD_FORMAT:
         return one_of(value, formats, err);

@@ -25,12 +25,12 @@ enum {
 
 struct conf_provider {
     char name[32];    /* consists of letters, digits, "-", "_", "." */
-    char format[16];  /* "anthropic", "chat" or "responses" */
+    char format[16];  /* "anthropic", "chat", "responses" or "gemini" */
     char url[160];    /* http:// or https://, without a slash at its end */
     char key_env[64]; /* environment variable of the daemon that holds the API key; empty: no key */
     char key_secret[64]; /* or: secret of the daemon's user that holds the API key */
-    char auth[16];       /* "bearer" or "x-api-key"; empty: the default of the format */
-    char version[24];    /* version of the Anthropic API; empty: the default */
+    char auth[16]; /* "bearer", "x-api-key" or "x-goog-api-key"; empty: the default of the format */
+    char version[24]; /* version of the Anthropic API; empty: the default */
     bool old_max_tokens;
     bool charges_whole; /* charges a whole answer even if the connection is closed before its end */
 };

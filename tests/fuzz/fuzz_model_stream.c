@@ -65,10 +65,10 @@ static struct outcome run(const struct model_codec *c, const char *bytes, size_t
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct model_codec *const codecs[] = {&model_anthropic, &model_chat,
-                                                       &model_responses};
+                                                       &model_responses, &model_gemini};
     if (size < 2)
         return 0;
-    const struct model_codec *c = codecs[data[0] % 3];
+    const struct model_codec *c = codecs[data[0] % 4];
     const char *bytes = (const char *)data + 2;
     struct outcome whole = run(c, bytes, size - 2, size),
                    cut = run(c, bytes, size - 2, data[1] % 37 + 1);

@@ -170,7 +170,7 @@ def test_lowered_calls_are_told(daemon):
 
 
 def test_clients_find_the_models_by_their_environment(daemon):
-    names = "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "OPENAI_BASE_URL", "OPENAI_API_KEY"
+    names = "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "OPENAI_BASE_URL", "OPENAI_API_KEY", "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"
 
     def env(box, **more):
         said = dict(line.split("=", 1) for line in daemon.exec(box, ["env"], **more)["stdout"].splitlines() if "=" in line)
@@ -178,17 +178,17 @@ def test_clients_find_the_models_by_their_environment(daemon):
 
     box = daemon.machine(models={"allow": True})
     urls = "http://models.carrel", "http://models.carrel/v1"
-    assert env(box) == [urls[0], "carrel-placeholder", urls[1], "carrel-placeholder"]
+    assert env(box) == [urls[0], "carrel-placeholder", urls[1], "carrel-placeholder", urls[0], "carrel-placeholder"]
     assert env(box, env={"OPENAI_API_KEY": "mine"})[3] == "mine"
     done = daemon.exec(box, 'curl -sS -H "Authorization: Bearer $OPENAI_API_KEY" $OPENAI_BASE_URL/models; curl -sS $ANTHROPIC_BASE_URL/v1/models')
     assert done["stdout"].count('"id":"m"') == 2
     # A machine that may not call models has none of them, whatever else it may reach.
     other = daemon.machine(net=[{"target": "*"}])
-    assert env(other) == [None] * 4
+    assert env(other) == [None] * 6
     daemon.post(f"/v1/machines/{other}/net/rules", {"target": "http://models.carrel"})
     assert env(other)[0] == urls[0]
     daemon.post(f"/v1/machines/{other}/net/rules", {"target": "http://models.carrel", "action": "deny"})
-    assert env(other) == [None] * 4
+    assert env(other) == [None] * 6
 
 
 def test_probes_of_agents_are_answered_inside(daemon):

@@ -67,8 +67,9 @@ static void add_pair(struct texts *t, const char *name, const char *value) {
 #define MODELS_URL "http://" MODELS_HOST
 #define MODELS_KEY "carrel-placeholder"
 static const char *model_pairs[] = {
-    "ANTHROPIC_BASE_URL", MODELS_URL,       "ANTHROPIC_AUTH_TOKEN", MODELS_KEY,
-    "OPENAI_BASE_URL",    MODELS_URL "/v1", "OPENAI_API_KEY",       MODELS_KEY,
+    "ANTHROPIC_BASE_URL",     MODELS_URL,       "ANTHROPIC_AUTH_TOKEN", MODELS_KEY,
+    "OPENAI_BASE_URL",        MODELS_URL "/v1", "OPENAI_API_KEY",       MODELS_KEY,
+    "GOOGLE_GEMINI_BASE_URL", MODELS_URL,       "GEMINI_API_KEY",       MODELS_KEY,
 };
 static const struct texts model_env = {.v = model_pairs,
                                        .count = sizeof(model_pairs) / sizeof(*model_pairs)};

@@ -144,7 +144,7 @@ static void what_is_missing_is_said_with_the_remedy(void **state) {
                {"nonsense", ERR_INVALID, "--model"},
                {"/m", ERR_INVALID, "--model"},
                {"openai/", ERR_INVALID, "--model"},
-               {"nobody/m", ERR_NOT_FOUND, "anthropic openai openai-responses rehearsal"},
+               {"nobody/m", ERR_NOT_FOUND, "anthropic openai openai-responses google rehearsal"},
                {"openai/m", ERR_DENIED, "OPENAI_API_KEY"}};
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct model_provider p = {0};

@@ -10,6 +10,7 @@
 #define A "anthropic"
 #define C "chat"
 #define R "responses"
+#define G "gemini"
 #define IN_A(blocks) "{'messages':[{'role':'user','content':[" blocks "]}]}"
 #define IN_C(blocks) "{'messages':[{'role':'user','content':[" blocks "]}]}"
 #define IN_R(items) "{'input':[" items "]}"
@@ -35,6 +36,11 @@ static bool reaches(const struct row *row) {
 
 static void what_clients_send_reaches_nobody(void **state) {
     static const struct row rows[] = {
+        {G, "{'contents':[{'role':'user','parts':[{'text':'see https://a.example'},{'inlineData':"
+            "{'mimeType':'image/png','data':'aGk='}},{'functionResponse':{'name':'f','response':"
+            "{'url':'http://a.example'}}}]}],'systemInstruction':{'parts':[{'text':'x'}]},"
+            "'tools':[{'functionDeclarations':[{'name':'f','parametersJsonSchema':{}}]}],"
+            "'generationConfig':{'temperature':0}}"},
         {A, "{'messages':[{'role':'user','content':'see https://a.example'}],'max_tokens':9}"},
         {A, "{'system':[{'type':'text','text':'x','cache_control':{'type':'ephemeral'}}],"
             "'thinking':{'type':'enabled','budget_tokens':9},'mcp_servers':null,"
@@ -85,6 +91,13 @@ static const struct row reaching[] = {
     {A, "{'tools':[{'name':'f','input_schema':{'items':[{'$schema':'http://a.example'}]}}]}"},
     {A, "{'tools':[{'name':'f','input_schema':{'$dynamicRef':7}}]}"},
     {A, "{'container':{'skills':[]}}"},
+    {G, "{'tools':[{'googleSearch':{}}]}"},
+    {G, "{'tools':[{'functionDeclarations':[]},{'urlContext':{}}]}"},
+    {G, "{'tools':[{'codeExecution':{}}]}"},
+    {G, "{'tools':[{'functionDeclarations':[{'parameters':{'$ref':'http://a.example/s.json'}}]}]}"},
+    {G, "{'contents':[{'parts':[{'fileData':{'fileUri':'https://a.example'}}]}]}"},
+    {G, "{'contents':[{'parts':[{'inlineData':{'data':'https://a.example'}}]}]}"},
+    {G, "{'cachedContent':'cachedContents/a'}"},
     {C, "{'web_search_options':{}}"},
     {C, "{'plugins':[{'id':'web'}]}"},
     {C, "{'tools':[{'type':'web_search'}]}"},
@@ -148,9 +161,9 @@ static void everything_else_does(void **state) {
 
 /* No format lets a word pass that only another one has. */
 static void an_unknown_member_does_in_every_format(void **state) {
-    static const char *const formats[] = {A, C, R};
+    static const char *const formats[] = {A, C, R, G};
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++) {
         assert_true(reaches(&(struct row){formats[i], "{'word_of_tomorrow':1}"}));
         assert_false(reaches(&(struct row){formats[i], "{'word_of_tomorrow':null}"}));
     }
