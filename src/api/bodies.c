@@ -1,6 +1,7 @@
 /* Schemas of errors, tokens and the daemon itself; body_*.c has those of the other objects. */
 #include "api/bodies.h"
 
+
 #include "api/body_fields.h"
 #include "service/tokens.h"
 #include "service/view.h"
@@ -163,6 +164,11 @@ const struct schema *const all_schemas[] = {
     &image_schema,
     &images_schema,
     &pruned_schema,
+    &build_request_schema,
+    &build_step_schema,
+    &build_config_schema,
+    &build_schema,
+    &builds_schema,
     &steps_schema,
     &diff_schema,
     &store_check_schema,

@@ -1,5 +1,6 @@
 /* Schemas of steps (restore points of a machine), diffs between them, images and the store. */
 #include "api/body_fields.h"
+#include "service/images/builds.h"
 #include "service/images/images.h"
 #include "service/steps/check.h"
 #include "service/steps/steps.h"
@@ -131,6 +132,36 @@ const struct schema image_schema = SCHEMA("Image", struct image_view, image_view
 static const struct field images_view[] = {
     {"images", SHOW_JSON, 0, NULL, .required = true, .sub = &image_schema},
 };
+static const char *const build_states[] = {"uploading", "running",   "done",
+                                           "failed",    "cancelled", NULL};
+static const struct field build_view_fields[] = {
+    {"id", SHOW_TEXT, AT(struct build_view, id), NULL, .required = true},
+    {"owner", SHOW_TEXT, AT(struct build_view, owner), NULL, .required = true},
+    {"name", SHOW_TEXT, AT(struct build_view, name), "name of the new image"},
+    {"state", SHOW_TEXT, AT(struct build_view, state),
+     "a build is `uploading` until the files of its steps have come", .required = true,
+     .choices = build_states},
+    {"step", SHOW_NUMBER, AT(struct build_view, step), "number of the present step, from 1",
+     .required = true},
+    {"steps", SHOW_NUMBER, AT(struct build_view, steps), "number of steps", .required = true},
+    {"what", SHOW_TEXT, AT(struct build_view, what), "text of the present step"},
+    {"made", SHOW_NUMBER, AT(struct build_view, made), "steps that were run", .required = true},
+    {"cached", SHOW_NUMBER, AT(struct build_view, cached), "steps whose image existed",
+     .required = true},
+    {"started", SHOW_TIME, AT(struct build_view, started_ms), NULL, .required = true},
+    {"ended", SHOW_TIME, AT(struct build_view, ended_ms), NULL},
+    {"image", SHOW_TEXT, AT(struct build_view, image), "id of the new image"},
+    {"code", SHOW_TEXT, AT(struct build_view, code), "of a failed build: code of the error"},
+    {"error", SHOW_TEXT, AT(struct build_view, error), "of a failed build: the error"},
+    {"remedy", SHOW_TEXT, AT(struct build_view, remedy), "of a failed build: what to do"},
+};
+const struct schema build_schema = SCHEMA("Build", struct build_view, build_view_fields);
+
+static const struct field builds_view[] = {
+    {"builds", SHOW_JSON, 0, NULL, .required = true, .sub = &build_schema},
+};
+const struct schema builds_schema = {.name = "Builds", .fields = builds_view, .count = 1};
+
 const struct schema images_schema = {.name = "Images", .fields = images_view, .count = 1};
 
 static const struct field pruned_view[] = {

@@ -133,6 +133,14 @@ void api_image_tag(struct call *c);
 void api_image_prune(struct call *c);
 void api_image_export(struct call *c);
 void api_image_snap(struct call *c);
+
+/* builds.c */
+void api_build_start(struct call *c);
+void api_build_list(struct call *c);
+void api_build_show(struct call *c);
+void api_build_files(struct call *c);
+void api_build_log(struct call *c);
+void api_build_cancel(struct call *c);
 /* approvals.c */
 void api_expose(struct call *c);
 void api_expose_list(struct call *c);

@@ -160,6 +160,11 @@ static const struct query image_list_queries[] = {
     {"all", "boolean", "include the images of every owner; needs the scope admin"},
     {0},
 };
+static const struct query build_log_queries[] = {
+    {"offset", "integer", "first byte of the log; also as header Last-Event-ID (default 0)"},
+    {"follow", "boolean", "keep the stream open until the build has ended"},
+    {0},
+};
 static const struct query import_queries[] = {
     {"name", "string",
      "name of the image; another image with this name loses it (default: image- and the start of "
@@ -283,6 +288,25 @@ const struct route routes[] = {
     {"POST", "/v1/images/prune", "image_prune", SCOPE_RUN, BODY_NONE, NULL, &pruned_schema, 200,
      NULL, "Delete intermediate images of builds that no machine uses",
      "-X POST $URL/v1/images/prune", api_image_prune, NULL},
+    {"POST", "/v1/images/builds", "build_start", SCOPE_RUN, BODY_JSON, &build_request_schema,
+     &build_schema, 202, NULL, "Start the build of an image",
+     "-X POST $URL/v1/images/builds -d '{\"base\":\"small\",\"name\":\"app\",\"steps\":"
+     "[{\"what\":\"run make\",\"make\":true,\"command\":\"make\"}]}'",
+     api_build_start, NULL},
+    {"GET", "/v1/images/builds", "build_list", SCOPE_READ, BODY_NONE, NULL, &builds_schema, 200,
+     NULL, "List builds, newest first", "$URL/v1/images/builds", api_build_list,
+     image_list_queries},
+    {"GET", "/v1/images/builds/{}", "build_show", SCOPE_READ, BODY_NONE, NULL, &build_schema, 200,
+     NULL, "Show a build", "$URL/v1/images/builds/$B", api_build_show, NULL},
+    {"PUT", "/v1/images/builds/{}/files/{}", "build_files", SCOPE_RUN, BODY_STREAM, NULL,
+     &build_schema, 200, NULL,
+     "Send a tar of files that a step copies; the last one starts the build",
+     "-X PUT $URL/v1/images/builds/$B/files/0 --data-binary @$TAR", api_build_files, NULL},
+    {"GET", "/v1/images/builds/{}/log", "build_log", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
+     "application/x-ndjson", "Read the log of a build, as NDJSON or server-sent events",
+     "$URL/v1/images/builds/$B/log", api_build_log, build_log_queries},
+    {"DELETE", "/v1/images/builds/{}", "build_cancel", SCOPE_RUN, BODY_NONE, NULL, &build_schema,
+     202, NULL, "Cancel a build", "-X DELETE $URL/v1/images/builds/$B", api_build_cancel, NULL},
     {"GET", "/v1/images/{}", "image_show", SCOPE_READ, BODY_NONE, NULL, &image_schema, 200, NULL,
      "Show one image, by name, id or unique prefix", "$URL/v1/images/$I", api_image_show, NULL},
     {"POST", "/v1/images/{}/names", "image_tag", SCOPE_RUN, BODY_JSON, &tag_request_schema,
@@ -549,11 +573,11 @@ const struct route *route_find(struct http_text method, struct http_text path,
 static const char *param_name(const char *path, const char *at) {
     static const struct {
         const char *before, *name;
-    } rows[] = {{"/machines/", "machine"}, {"/execs/", "exec"},     {"/tokens/", "token"},
-                {"/pending/", "item"},     {"/rules/", "rule"},     {"/steps/", "step"},
-                {"/secrets/", "secret"},   {"/runs/", "run"},       {"/changesets/", "changeset"},
-                {"/images/", "image"},     {"/exposures/", "port"}, {"/grants/", "grant"},
-                {"/boxes/", "box"}};
+    } rows[] = {{"/machines/", "machine"}, {"/execs/", "exec"},    {"/tokens/", "token"},
+                {"/pending/", "item"},     {"/rules/", "rule"},    {"/steps/", "step"},
+                {"/secrets/", "secret"},   {"/runs/", "run"},      {"/changesets/", "changeset"},
+                {"/builds/", "build"},     {"/files/", "archive"}, {"/images/", "image"},
+                {"/exposures/", "port"},   {"/grants/", "grant"},  {"/boxes/", "box"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         size_t n = strlen(rows[i].before);
         if ((size_t)(at - path) >= n && memcmp(at - n, rows[i].before, n) == 0)

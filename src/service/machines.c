@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
+#include "service/images/live.h"
 #include "service/models/live.h"
 #include "service/rights.h"
 #include "service/schema.h"
@@ -125,7 +126,7 @@ int service_changes(struct service *s, const struct caller *who, const char *ref
 }
 
 size_t service_machine_count(const struct service *s) {
-    return s->machines.count;
+    return s->machines.count + builds_count(s);
 }
 
 /* ---- stats ---- */

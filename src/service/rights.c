@@ -38,6 +38,10 @@ const struct right_row right_rows[RIGHT_COUNT] = {
     [RIGHT_TOKEN] = {"TokenRequest", SCOPE_READ, ROLE_OWNER, "create, list or revoke tokens"},
     [RIGHT_TOKEN_OWNER] = {"TokenRequest.owner", SCOPE_READ, ROLE_ADMIN,
                            "create a token for another owner"},
+    [RIGHT_BUILD_NET] = {"BuildRequest.steps.net", SCOPE_RUN, ROLE_OWNER,
+                         "give a step of a build network access"},
+    [RIGHT_BUILD_LOCAL] = {"BuildRequest.local", SCOPE_RUN, ROLE_OWNER,
+                           "let a build reach private addresses"},
     [RIGHT_LIST_ALL] = {"all", SCOPE_READ, ROLE_ADMIN, "see what belongs to other owners"},
 };
 

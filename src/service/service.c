@@ -228,6 +228,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
         return NULL;
     }
     images_sweep(s);
+    builds_sweep(s);
     return s;
 }
 
@@ -239,6 +240,7 @@ void service_free(struct service *s) {
     loop_call_cancel(s->loop, &s->events_call);
     commits_free(s->commits);
     seals_release(s);
+    builds_release(s);
     service_models_free(s->models, s->loop);
     service_grants_stop(s->grants);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)

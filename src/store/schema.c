@@ -164,6 +164,14 @@ const char *const schema_steps[] = {
 
     /* 17: names of commands, for shells that a user returns to. */
     "ALTER TABLE execs ADD COLUMN name TEXT;",
+
+    /* 18: builds of images, until they are among the oldest of their owner. */
+    "CREATE TABLE builds (id TEXT PRIMARY KEY, owner TEXT NOT NULL, token TEXT NOT NULL,"
+    " name TEXT NOT NULL, state INTEGER NOT NULL, step INTEGER NOT NULL, steps INTEGER NOT NULL,"
+    " made INTEGER NOT NULL, cached INTEGER NOT NULL, started_ms INTEGER NOT NULL,"
+    " ended_ms INTEGER NOT NULL, image TEXT NOT NULL, code TEXT NOT NULL, error TEXT NOT NULL,"
+    " remedy TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX builds_owner ON builds(owner, started_ms);",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

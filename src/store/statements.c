@@ -468,6 +468,14 @@ static const struct {
                                " WHERE grants.id = databases.id AND state < ?2)"
                                " ORDER BY created_ms, id LIMIT ?1",
                                &database_table},
+    [STMT_BUILD_PUT] = {"INSERT OR REPLACE INTO builds($cols) VALUES($marks)", &build_table},
+    [STMT_BUILD_LIST] = {"SELECT $cols FROM builds WHERE (?1 IS NULL OR owner = ?1)"
+                         " AND (?2 IS NULL OR id = ?2) ORDER BY started_ms DESC, id LIMIT ?3",
+                         &build_table},
+    [STMT_BUILD_DELETE] = {"DELETE FROM builds WHERE id = ?1", NULL},
+    [STMT_BUILDS_LOSE] = {"UPDATE builds SET state = ?3, ended_ms = ?1, code = 'unknown',"
+                          " error = ?2 WHERE state <= ?4",
+                          NULL},
     [STMT_IMAGE_PUT] = {"INSERT OR REPLACE INTO images($cols) VALUES($marks)", &image_table},
     /* Finds images by name, id or the beginning of an id; a match by name comes first. */
     [STMT_IMAGE_FIND] = {"SELECT $cols FROM images WHERE (?1 IS NULL OR owner = ?1) AND (name = ?2"

@@ -48,7 +48,7 @@ struct table {
 extern const struct table machine_table, exec_table, owner_table, token_table, event_table,
     step_table, root_table, saved_table;
 extern const struct table account_table, hold_table, secret_table, grant_table, database_table,
-    pending_table, image_table;
+    pending_table, image_table, build_table;
 
 /* ---- Statements ---- */
 
@@ -175,6 +175,10 @@ enum statement {
     STMT_IMAGE_DISK,
     STMT_IMAGE_USES,
     STMT_IMAGE_MACHINES,
+    STMT_BUILD_PUT,
+    STMT_BUILD_LIST,
+    STMT_BUILD_DELETE,
+    STMT_BUILDS_LOSE,
     STMT_COUNT,
 };
 

@@ -30,6 +30,7 @@ static const char head[] =
     "G=g-...             # a grant of it\n"
     "T=t-...             # a token's id\n"
     "C=c-...             # a change set\n"
+    "B=b-...             # a build of an image\n"
     "R=r-...             # a run; ASKING=r-... one that waits for an answer\n"
     "TAR=some.tar        # an archive\n"
     "```\n"

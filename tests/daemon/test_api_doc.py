@@ -56,10 +56,13 @@ def prepare(daemon, route, line, where):
     if "$M" in line:
         names["M"] = daemon.machine()
         daemon.exec(names["M"], "mkdir -p a old && echo hello >note && echo hello >a/note")
-    if "$I" in line or route.endswith("/image"):
+    if "$I" in line or route.endswith("/image") or "/builds" in route:
         names["I"] = "small"
         make_tar(where / "small.tar")
         daemon.request("POST", "/v1/images", (where / "small.tar").read_bytes(), name="small")
+    if "$B" in line:  # one that waits for its files
+        copy = {"what": "copy", "make": True, "archive": 0, "to": "/x", "as_file": True, "key": "1"}
+        names["B"] = daemon.post("/v1/images/builds", {"base": "small", "steps": [copy]})["id"]
     if route.endswith("/image"):
         names["M"] = daemon.machine(image="small")
     if "/net/rules/" in line:

@@ -38,12 +38,15 @@ TRY = {
     "Ship": ("POST", "/v1/changesets/c-000000000000/ship", SHIP),
     "TokenRequest": ("GET", "/v1/tokens", None),
     "TokenRequest.owner": ("POST", "/v1/tokens", {"owner": "somebody", "scopes": ["read"]}),
+    "BuildRequest.steps.net": ("POST", "/v1/images/builds", {"base": "no-such-image", "steps": [{"what": "x", "make": True, "net": ["example.test"]}]}),
+    "BuildRequest.local": ("POST", "/v1/images/builds", {"base": "no-such-image", "steps": [], "local": ["example.test"]}),
     "all": ("GET", "/v1/machines?all=1", None),
 }
 # Fields of requests that grant nothing of the host, the network or money.
 GRANT_NOTHING = {
     "MachineRequest": {"kind", "image", "hostname", "name", "limits", "ttl", "idle", "idle_action", "steps", "metadata", "env",
                        "expires", "unreviewed", "guard", "key"},
+    "BuildRequest": {"base", "name", "no_cache"},
     "UpdateRequest": {"name", "limits", "ttl", "idle", "idle_action", "steps", "metadata"},
     "RunStart": {"task", "machine", "script", "mode", "menu", "guard", "turns", "tokens", "money_micro", "timeout",
                  "ask_deviations", "tries", "check", "check_files", "machines"},

@@ -12,6 +12,7 @@
 #include "service/images/live.h"
 #include "service/state.h"
 
+struct build;
 struct image_job;
 struct seal_want;
 struct sealing;
@@ -21,6 +22,7 @@ struct service_images {
     /* counters of finished work; the other members are counted on request */
     struct image_stats stats;
     struct image_job *jobs;       /* imports, exports and snapshots in progress */
+    struct build *builds;         /* builds that have not ended */
     struct seal_want *seal_wants; /* images that wait to be sealed (converted to one erofs file) */
     struct sealing *sealing;      /* the sealing in progress, or NULL */
     bool seals_off;               /* this kernel cannot mount erofs files */

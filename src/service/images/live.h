@@ -53,5 +53,12 @@ void image_release(struct service *s, const char *id);
 void images_sweep(struct service *s);
 /* Called by a timer: deletes trees that were in use when they should have been deleted. */
 void images_look(struct service *s, uint64_t now_ms);
+/* Called when the daemon starts: ends builds of the daemon before. */
+void builds_sweep(struct service *s);
+/* Called when the daemon stops: builds go no further. builds_free() frees them. */
+void builds_release(struct service *s);
+void builds_free(struct service_images *i);
+/* Number of builds that have not ended. */
+size_t builds_count(const struct service *s);
 /* Called when the daemon stops: stops sealing. */
 void seals_release(struct service *s);

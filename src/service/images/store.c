@@ -158,6 +158,7 @@ struct service_images *service_images_new(void) {
 }
 
 void service_images_free(struct service_images *i) {
+    builds_free(i);
     free(i);
 }
 
