@@ -1,7 +1,6 @@
 /* Schemas of errors, tokens and the daemon itself; body_*.c has those of the other objects. */
 #include "api/bodies.h"
 
-
 #include "api/body_fields.h"
 #include "service/tokens.h"
 #include "service/view.h"

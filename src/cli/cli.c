@@ -115,7 +115,8 @@ const struct command commands[] = {
     {"models", "show|raise [OPTIONS] MACHINE", "show or change a machine's budget for models",
      cmd_models, models_rows, NULL, models_forms},
 
-    {"image", "ls|show|import|export|build|tag|pull|push|rm|prune [OPTIONS] [WORD...]",
+    {"image",
+     "ls|show|import|export|build|builds|log|cancel|tag|pull|push|rm|prune [OPTIONS] [WORD...]",
      "import, build, export and delete images", cmd_image, image_rows, "Images and storage",
      image_forms},
     {"store", "check|init|boxes|adopt [OPTIONS] [ID]",

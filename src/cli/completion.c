@@ -18,7 +18,7 @@
 #include "cli/machine.h"
 #include "cli/table.h"
 
-enum { PATIENCE_MS = 1000, KIND_SIZE = 64, OPERANDS_MAX = 16 };
+enum { PATIENCE_MS = 1000, KIND_SIZE = 128, OPERANDS_MAX = 16 };
 
 /* ---- words of a usage line ---- */
 
@@ -165,6 +165,7 @@ static const struct source {
     const char *list, *word, *about;
 } sources[] = {
     {"IMAGE", "/v1/images", "images", "name", "origin"},
+    {"BUILD", "/v1/images/builds", "builds", "id", "state"},
     {"ITEM", "/v1/pending", "pending", "id", "host"},
     {"SECRET", "/v1/secrets", "secrets", "name", ""},
     {"TOKEN", "/v1/tokens", "tokens", "id", "owner"},

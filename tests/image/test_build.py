@@ -181,7 +181,7 @@ def test_a_file_that_changes_during_a_build_spoils_no_step(daemon, recipe, betwe
     """A step is found again by what is in it: nothing else may be in it."""
     recipe.write_text("base small\nfile conf /conf\n")
     conf = recipe.parent / "conf"
-    swap = between(b"GET /v1/images/build", lambda: conf.write_text("evil\n"))  # after the file was looked at
+    swap = between(b"POST /v1/images/builds", lambda: conf.write_text("evil\n"))  # after the file was looked at
     assert cli(daemon, "image", "build", recipe, "--name", "first", run=swap.run).returncode == 0 and swap.done
     conf.write_text("one\n")
     again = cli(daemon, "image", "build", recipe, "--name", "again")

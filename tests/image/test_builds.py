@@ -2,11 +2,14 @@
 import io
 import json
 import os
+import signal
+import subprocess
 import tarfile
 import threading
 
 import pytest
 
+from carrel import PROGRAM
 from daemon import Refused
 
 OWNER_MAX, KEPT_MAX = 4, 32
@@ -252,3 +255,63 @@ def test_build_is_in_the_journal(daemon, small):
     b = ended(daemon, start(daemon, step("true"), name="app"))
     records = [r for r in map(json.loads, daemon.get("/v1/audit").splitlines()) if r["verb"] == "image.build" and b["id"] in json.dumps(r)]
     assert [r["kind"] for r in records] == ["intent", "result"], records
+
+
+# ---- the command line ----
+
+
+def cli_start(daemon, *words):
+    env = {"PATH": os.environ["PATH"], "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(daemon.run_dir)}
+    return subprocess.Popen([PROGRAM, "image", *map(str, words)], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def cli(daemon, *words):
+    started = cli_start(daemon, *words)
+    out, said = started.communicate(timeout=110)
+    assert started.returncode == 0, said
+    return out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_cancels_a_build(daemon, small, tmp_path, number):
+    (tmp_path / "recipe").write_text(f"base small\nrun {WAIT}\n")
+    started = cli_start(daemon, "build", tmp_path / "recipe", "--name", "app")
+    held(daemon, None)
+    started.send_signal(number)
+    out, said = started.communicate(timeout=60)
+    assert started.returncode == -number, (out, said)
+    b = daemon.get("/v1/images/builds")["builds"][0]
+    assert b["state"] == "cancelled" and b["name"] == "app" and daemon.machines() == [], b
+
+
+def test_detached_build_goes_on_and_has_a_log(daemon, small, tmp_path):
+    (tmp_path / "recipe").write_text("base small\nrun touch /tmp/held; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo said\nfile recipe /copy\n")
+    b = {"id": cli(daemon, "build", tmp_path / "recipe", "--name", "app", "--detach").strip()}
+    m = held(daemon, b)
+    listed = [line.split() for line in cli(daemon, "builds").splitlines()]
+    assert listed[1][:3] == [b["id"], "running", "2/3"] and "app" in listed[1], listed
+    following = cli_start(daemon, "log", b["id"], "--follow")
+    daemon.exec(m, "touch /tmp/go", user="root")
+    out, said = following.communicate(timeout=60)
+    assert following.returncode == 0 and "  2/3  making  run touch" in out and "said\n" in out and "  3/3  making  file recipe /copy" in out, (out, said)
+    assert ended(daemon, b)["state"] == "done" and cli(daemon, "log", b["id"]) == out
+    assert daemon.exec(daemon.machine(image="app"), "cat /copy")["stdout"].startswith("base small\n")
+
+
+def test_cancel_command_ends_a_build(daemon, small, tmp_path):
+    (tmp_path / "recipe").write_text(f"base small\nrun {WAIT}\n")
+    b = {"id": cli(daemon, "build", tmp_path / "recipe", "--detach").strip()}
+    held(daemon, b)
+    cli(daemon, "cancel", b["id"])
+    assert ended(daemon, b)["state"] == "cancelled" and daemon.machines() == []
+
+
+def test_watching_continues_with_the_next_daemon(fresh, rootfs, tmp_path):
+    daemon = fresh()
+    daemon.request("POST", "/v1/images", rootfs.read_bytes(), name="small")
+    (tmp_path / "recipe").write_text(f"base small\nrun {WAIT}\n")
+    started = cli_start(daemon, "build", tmp_path / "recipe")
+    held(daemon, None)
+    daemon.restart()
+    out, said = started.communicate(timeout=110)
+    assert started.returncode == 125 and "the daemon restarted before the build ended" in said, (out, said)

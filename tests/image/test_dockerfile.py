@@ -171,7 +171,7 @@ def test_net_option_lets_commands_reach_a_host(daemon, context):
 def test_file_that_changes_during_the_build_fails_it(daemon, context, between, swapped):  # noqa: F811
     """A step is found again by the hash of its files, so other bytes may not be in it."""
     (context / "Dockerfile").write_text("FROM small\nCOPY conf /conf\n")
-    swap = between(b"GET /v1/images/build", lambda: (context / "conf").write_text("two\n" if swapped else "one\n"))
+    swap = between(b"POST /v1/images/builds", lambda: (context / "conf").write_text("two\n" if swapped else "one\n"))
     done = cli(daemon, "image", "build", context, "--name", "app", run=swap.run)
     assert swap.done and done.returncode == (125 if swapped else 0), done
     assert ("file 'conf' was changed during the build" in done.stderr) == swapped, done

@@ -10,11 +10,12 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fs/beneath.h"
 #include "base/fs/dir.h"
 #include "base/fs/dots.h"
-#include "cli/image/build_owner.h"
+#include "cli/image/build_watch.h"
 
 enum { COPY_BLOCK = 256 << 10, COPY_NAMES_MAX = 100000 };
 
@@ -306,20 +307,31 @@ int build_copy_collect(struct build_copy *c, int dir, const struct dockerignore 
 
 static int send_bytes(void *arg, const void *bytes, size_t n, struct err *err) {
     struct client *client = arg;
+    if (build_watch_is_over())
+        return err_set(err, ERR_GONE, "the build was cancelled");
     return n ? http_client_write(client->http, bytes, n, err) : 0;
 }
 
-static int send_entry(const struct build_copy_entry *e, int dir, struct client *client,
-                      const char *name, const char *chmod, struct err *err) {
+static int send_head(struct client *client, const struct tar_entry *e, struct err *err) {
+    uint8_t head[TAR_HEAD_MAX];
+    return send_bytes(client, head, tar_put(head, e), err);
+}
+
+static int send_padding(struct client *client, uint64_t size, struct err *err) {
     static const uint8_t zeros[TAR_BLOCK];
-    uint8_t head[TAR_HEAD_MAX], hash[SHA256_BYTES];
+    return send_bytes(client, zeros, tar_padding(size), err);
+}
+
+static int send_entry(const struct build_copy_entry *e, int dir, struct client *client,
+                      const char *chmod, struct err *err) {
+    uint8_t hash[SHA256_BYTES];
     struct tar_entry *t DEFER_FREE = xnew(struct tar_entry);
     *t = (struct tar_entry){.kind = e->kind, .mode = e->mode, .size = e->size, .mtime = e->mtime};
     if (chmod && e->kind != TAR_SYMLINK)
         t->mode = (uint32_t)strtoul(chmod, NULL, 8) & 01777;
-    snprintf(t->path, sizeof(t->path), "%s", name);
+    snprintf(t->path, sizeof(t->path), "%s", e->name);
     snprintf(t->target, sizeof(t->target), "%s", e->target ? e->target : "");
-    if (send_bytes(client, head, tar_put(head, t), err) < 0)
+    if (send_head(client, t, err) < 0)
         return -1;
     if (e->kind != TAR_FILE)
         return 0;
@@ -330,46 +342,43 @@ static int send_entry(const struct build_copy_entry *e, int dir, struct client *
         return -1;
     if (memcmp(hash, e->hash, sizeof(hash)) != 0)
         return err_set(err, ERR_BUSY, "file '%.150s' was changed during the build", e->source);
-    return send_bytes(client, zeros, tar_padding(e->size), err);
+    return send_padding(client, e->size, err);
 }
 
-static int send_archive(const struct build_copy *c, int dir, struct client *client,
-                        const char *machine, const struct build_place *to, const char *chmod,
-                        struct err *err) {
+static int send_begin(struct client *client, const char *target, struct err *err) {
+    const struct client_request r = {.method = "PUT", .target = target, .streamed = true};
+    return client_send(client, client->http, &r, err);
+}
+
+static int send_end(struct client *client, struct err *err) {
     static const uint8_t end[2 * TAR_BLOCK];
-    char target[CLIENT_TARGET_SIZE];
     struct buf answer DEFER(buf_done) = BUF(1 << 20);
     const struct http_head *head;
-    const struct client_request r = {.method = "PUT", .target = target, .streamed = true};
-    if (client_target(target, err, "/v1/machines/%s/files/tar?path=%s&user=root", machine,
-                      to->dir) < 0 ||
-        client_send(client, client->http, &r, err) < 0)
-        return -1;
-    for (size_t i = 0; i < c->count; i++)
-        if (send_entry(&c->entries[i], dir, client, to->name[0] ? to->name : c->entries[i].name,
-                       chmod, err) < 0)
-            return -1;
     if (send_bytes(client, end, sizeof(end), err) < 0 ||
         http_client_finish(client->http, err) < 0 || client_answer(client->http, &head, err) < 0)
         return -1;
     return http_client_collect(client->http, &answer, err);
 }
 
-int build_copy_send(const struct build_copy *c, int dir, struct client *client, const char *machine,
-                    const struct recipe_line *l, struct err *err) {
-    struct build_place to;
-    struct build_owner owner;
-    bool into = c->has_dir || c->sources > 1;
-    if (build_place_find(client, machine, l->words[l->count - 1], into, &to, err) < 0 ||
-        (l->chown && build_owner_find(client, machine, l->chown, &owner, err) < 0) ||
-        build_place_make(client, machine, &to, l->chown ? &owner : NULL, err) < 0 ||
-        send_archive(c, dir, client, machine, &to, l->chmod, err) < 0)
+int build_copy_send(const struct build_copy *c, int dir, struct client *client, const char *target,
+                    const char *chmod, struct err *err) {
+    if (send_begin(client, target, err) < 0)
         return -1;
-    for (size_t i = 0; l->chown && i < c->count; i++) {
-        const char *name = to.name[0] ? to.name : c->entries[i].name;
-        if (c->entries[i].kind != TAR_SYMLINK &&
-            build_owner_give(client, machine, to.dir, name, &owner, err) < 0)
+    for (size_t i = 0; i < c->count; i++)
+        if (send_entry(&c->entries[i], dir, client, chmod, err) < 0)
             return -1;
-    }
-    return 0;
+    return send_end(client, err);
+}
+
+int build_copy_send_bytes(struct client *client, const char *target, const struct buf *bytes,
+                          mode_t mode, struct err *err) {
+    struct tar_entry *t DEFER_FREE = xnew(struct tar_entry);
+    *t = (struct tar_entry){
+        .kind = TAR_FILE, .mode = mode, .size = bytes->len, .mtime = wall_ms() / 1000};
+    snprintf(t->path, sizeof(t->path), "file");
+    return send_begin(client, target, err) < 0 || send_head(client, t, err) < 0 ||
+                   send_bytes(client, bytes->data, bytes->len, err) < 0 ||
+                   send_padding(client, bytes->len, err) < 0
+               ? -1
+               : send_end(client, err);
 }

@@ -1,5 +1,5 @@
 /*
- * COPY of a Dockerfile: collects files of the build's directory and unpacks them in a machine.
+ * COPY of a Dockerfile: collects files of the build's directory and sends them to the daemon.
  *
  * Files are read twice, for the key of the step and for the copy. A file that changed in between
  * fails the build, because a step is found again by its key. No path leads out of the directory.
@@ -38,6 +38,10 @@ struct build_copy {
 /* Finds and hashes the files of the line; adds names, modes and contents to `key`. */
 int build_copy_collect(struct build_copy *c, int dir, const struct dockerignore *ignore,
                        const struct recipe_line *l, struct sha256 *key, struct err *err);
-int build_copy_send(const struct build_copy *c, int dir, struct client *client, const char *machine,
-                    const struct recipe_line *l, struct err *err);
+/* Sends the files as a tar to `target`, a route of the API. chmod: octal mode, or NULL. */
+int build_copy_send(const struct build_copy *c, int dir, struct client *client, const char *target,
+                    const char *chmod, struct err *err);
+/* Sends a tar with one file of these bytes. */
+int build_copy_send_bytes(struct client *client, const char *target, const struct buf *bytes,
+                          mode_t mode, struct err *err);
 void build_copy_done(struct build_copy *c);

@@ -28,15 +28,10 @@ void build_wait_end(struct build_wait *w);
 /* Shows the end of the output of a command that failed. */
 void build_wait_output(struct build_wait *w);
 
-/* Sends a request and waits for its JSON answer, which may take long. */
-int build_wait_call(struct build_wait *w, const struct client_request *r, json_t **ret,
-                    struct err *err);
-/*
- * Does the same for a request that runs a command. *ret is the command as it ended; w->output is
- * the end of its output.
- */
-int build_wait_exec(struct build_wait *w, const struct client_request *r, json_t **ret,
-                    struct err *err);
+/* Notes output of the command. */
+void build_wait_note(struct build_wait *w, const char *bytes, size_t n);
+/* Shows the time again, if it is due. */
+void build_wait_tick(struct build_wait *w);
 /*
  * Waits for a process of this host. Meanwhile short requests tell the daemon that a client needs
  * it: a daemon that was started by a command exits when it is idle.

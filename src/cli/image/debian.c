@@ -14,7 +14,7 @@
 #include "base/fs/dir.h"
 #include "cli/image/image.h"
 
-enum { SOURCES_MAX = 32, SOURCE_BYTES = 64 << 10 };
+enum { SOURCES_MAX = 32, SOURCE_BYTES = 64 << 10, MIRRORS_MAX = 64 };
 
 #define APT "/etc/apt"
 
@@ -61,24 +61,29 @@ static void find_sources(struct sources *s, const char *suite) {
     }
 }
 
-/* True if a text names a URL on that host. */
-static bool names_host(const char *text, const char *host) {
-    size_t n = strlen(host);
-    for (const char *at = text; (at = strstr(at, "://")); at += 3)
-        if (strcspn(at + 3, "/: \t\n") == n && strncmp(at + 3, host, n) == 0)
-            return true;
-    return false;
+/* Adds the host of every URL in the text. */
+static void add_hosts(json_t *hosts, const char *text) {
+    for (const char *at = text; (at = strstr(at, "://")); at += 3) {
+        size_t n = strcspn(at + 3, "/: \t\n"), i;
+        json_t *known;
+        json_array_foreach(hosts, i, known) {
+            if (json_string_length(known) == n && memcmp(json_string_value(known), at + 3, n) == 0)
+                break;
+        }
+        if (n && i == json_array_size(hosts) && i < MIRRORS_MAX)
+            json_array_append_new(hosts, json_stringn(at + 3, n));
+    }
 }
 
-bool debian_uses_mirror(const char *host) {
+json_t *debian_mirrors(void) {
     struct sources s DEFER(sources_done) = {.count = 0};
     char *text DEFER_FREE = malloc(SOURCE_BYTES);
-    bool found = false;
+    json_t *hosts = json_array();
     find_sources(&s, NULL);
-    for (size_t i = 0; text && i < s.count && !found; i++)
-        found =
-            read_file_at(AT_FDCWD, s.paths[i], text, SOURCE_BYTES) > 0 && names_host(text, host);
-    return found;
+    for (size_t i = 0; text && i < s.count; i++)
+        if (read_file_at(AT_FDCWD, s.paths[i], text, SOURCE_BYTES) > 0)
+            add_hosts(hosts, text);
+    return hosts;
 }
 
 static void become_mmdebstrap(const char *suite, const struct sources *s, int out) {

@@ -9,5 +9,5 @@
 /* Creates image `name` of that Debian suite, from the mirrors that this host's apt uses. */
 int debian_make(struct build_wait *w, const char *name, const char *suite, struct err *err);
 
-/* Whether apt of this host uses a mirror on that host, which then may have a private address. */
-bool debian_uses_mirror(const char *host);
+/* Hosts of the mirrors that apt of this host uses, as a list: they may have private addresses. */
+json_t *debian_mirrors(void);

@@ -14,6 +14,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "cli/cli.h"
+#include "cli/image/build_watch.h"
 #include "cli/image/packs_dir.h"
 #include "cli/layout.h"
 #include "cli/options.h"
@@ -26,7 +27,7 @@ enum { BLOCK = 256 << 10, WORDS_MAX = 16 };
 struct image_options {
     const char *name, *oci, *packs, *tar, *file;
     struct option_list args, net;
-    bool all, json, quiet, no_cache, insecure, help;
+    bool all, json, quiet, no_cache, detach, follow, insecure, help;
 };
 
 #define AT(member) offsetof(struct image_options, member)
@@ -46,6 +47,9 @@ const struct option_row image_rows[] = {
      "build: host or preset (apt, pip, npm, cargo, go) that commands may reach; may be repeated"},
     {0, "no-cache", NULL, OPTION_FLAG, AT(no_cache),
      "build: run every line of the recipe again, also those with a cached result"},
+    {0, "detach", NULL, OPTION_FLAG, AT(detach),
+     "build: print the id of the build and do not wait for it"},
+    {0, "follow", NULL, OPTION_FLAG, AT(follow), "log: wait until the build has ended"},
     {0, "insecure", NULL, OPTION_FLAG, AT(insecure),
      "pull, push: use http, without encryption (the default only for this host)"},
     {'a', "all", NULL, OPTION_FLAG, AT(all), "ls: include the intermediate images of builds"},
@@ -296,12 +300,18 @@ static int build(struct client *c, const struct image_options *o, const struct w
         .net_count = o->net.count,
         .quiet = o->quiet,
         .no_cache = o->no_cache,
+        .detach = o->detach,
     };
     for (size_t i = 0; i < o->args.count; i++)
         if (!strchr(o->args.items[i], '='))
             return err_set(err, ERR_INVALID, "--build-arg %.60s: must be NAME=VALUE",
                            o->args.items[i]);
-    return image_build(c, w->v[0], &options, &image, err) < 0 ? -1 : print_made(o, image);
+    if (image_build(c, w->v[0], &options, &image, err) < 0)
+        return -1;
+    if (!o->detach || o->json)
+        return print_made(o, image);
+    puts(client_text(image, "id"));
+    return 0;
 }
 
 static int tag(struct client *c, const struct image_options *o, const struct words *w,
@@ -318,6 +328,66 @@ static int tag(struct client *c, const struct image_options *o, const struct wor
         client_call(c, &r, &image, err) < 0)
         return -1;
     return print_made(o, image);
+}
+
+/* ---- builds ---- */
+
+static void print_build(const json_t *b) {
+    char age[16], step[48];
+    table_age(client_text(b, "started"), age);
+    snprintf(step, sizeof(step), "%lld/%lld", client_number(b, "step"), client_number(b, "steps"));
+    table_cell(client_text(b, "id"), 14);
+    table_cell(client_text(b, "state"), 9);
+    table_cell(step, 7);
+    table_cell(age, 4);
+    table_cell(client_text(b, "name"), 20);
+    const char *error = client_text(b, "error");
+    table_cell(*error ? error : client_text(b, "what"), 0);
+    putchar('\n');
+}
+
+static int image_builds(struct client *c, const struct image_options *o, const struct words *w,
+                        struct err *err) {
+    json_t *answer DEFER(json_decrefp) = NULL, *b;
+    const struct client_request r = {.method = "GET", .target = "/v1/images/builds"};
+    size_t i;
+    (void)w;
+    if (client_call(c, &r, &answer, err) < 0)
+        return -1;
+    if (o->json) {
+        print_json(answer);
+        return 0;
+    }
+    if (!o->quiet)
+        puts("ID              STATE      STEP     AGE   NAME                  NOW");
+    json_array_foreach(json_object_get(answer, "builds"), i, b) {
+        if (o->quiet)
+            puts(client_text(b, "id"));
+        else
+            print_build(b);
+    }
+    return 0;
+}
+
+static int image_log(struct client *c, const struct image_options *o, const struct words *w,
+                     struct err *err) {
+    return build_log_print(c, w->v[0], o->follow, err);
+}
+
+static int image_cancel(struct client *c, const struct image_options *o, const struct words *w,
+                        struct err *err) {
+    json_t *b DEFER(json_decrefp) = NULL;
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "DELETE", .target = target};
+    if (client_target(target, err, "/v1/images/builds/%s", w->v[0]) < 0 ||
+        client_call(c, &r, &b, err) < 0)
+        return -1;
+    if (o->json)
+        print_json(b);
+    bool ended = *client_text(b, "ended");
+    cli_done(o->quiet || o->json, ended ? "build '%s' has ended (%s)" : "cancelled build '%s'",
+             w->v[0], client_text(b, "state"));
+    return 0;
 }
 
 /* ---- export ---- */
@@ -470,6 +540,9 @@ static const struct {
     {"import", 1, 1, "file", import},
     {"export", 1, 1, "image", export},
     {"build", 1, 1, "recipe, Dockerfile or directory", build},
+    {"builds", 0, 0, "", image_builds},
+    {"log", 1, 1, "build", image_log},
+    {"cancel", 1, 1, "build", image_cancel},
     {"tag", 2, 2, "image and name", tag},
     {"pull", 1, 1, "name of an image in a registry", pull},
     {"push", 2, 2, "image, and its name in a registry", push},

@@ -48,7 +48,8 @@ struct build_options {
     const char *const *net; /* hosts and presets that lines may reach */
     size_t net_count;
     bool quiet, no_cache;
+    bool detach; /* do not wait for the build */
 };
-/* `path` is a recipe, a Dockerfile, or a directory. */
+/* `path` is a recipe, a Dockerfile, or a directory. *ret: the image, or with detach the build. */
 int image_build(struct client *c, const char *path, const struct build_options *o, json_t **ret,
                 struct err *err);

@@ -1,13 +1,12 @@
 /*
- * carrel image build: builds an image from a recipe or a Dockerfile, line by line, in machines of
- * the daemon.
+ * carrel image build: translates a recipe or a Dockerfile into the steps of a build, uploads the
+ * files that they copy, and watches the build, which runs in the daemon.
  *
- * Each line gives an intermediate image. Its name is a hash of the image before it and of all that
- * the line does, so an unchanged line is not run again. Machines reach only the hosts in the
- * recipe's net lines and, from the first packages line on, the mirrors that the image's apt names.
+ * A step has everything that it does: its command with user, directory and variables, the hosts
+ * that it may reach, and the configuration of the image after it. Machines reach only the hosts in
+ * the recipe's net lines and, from the first packages line on, the mirrors that the image's apt
+ * names.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,32 +16,36 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
-#include "base/fdio.h"
 #include "base/fs/beneath.h"
 #include "base/hex.h"
 #include "base/sha256.h"
+#include "base/tar.h"
 #include "cli/image/build_copy.h"
-#include "cli/image/build_owner.h"
 #include "cli/image/build_source.h"
 #include "cli/image/build_wait.h"
+#include "cli/image/build_watch.h"
 #include "cli/image/debian.h"
 #include "cli/image/image.h"
 #include "cli/image/recipe.h"
 #include "cli/safe.h"
-#include "cli/table.h"
 
-enum { KEY_HEX = 32, HOSTS_MAX = 16, FILE_MAX = 64 << 20 };
+enum { HOSTS_MAX = 16, FILE_MAX = 64 << 20 };
+
+/* Files that a step copies. */
+struct build_files {
+    const struct recipe_line *line;
+    struct build_copy copy;
+    struct buf bytes; /* of a `file` line: content of its file */
+    mode_t mode;
+};
 
 struct build {
     struct client *client;
     const struct build_options *o;
     struct build_source from;
-    struct buf source; /* content of the file that the last `file` line names */
-    mode_t source_mode;
-    struct sha256 key; /* hash of all lines so far */
-    char image[80];    /* image that the next line starts from */
-    char machine[64];  /* machine that runs the lines; empty: none yet */
-    char made_of[80];  /* image that the machine was made of */
+    json_t *steps;
+    struct build_files *files;
+    size_t file_count;
     const char *env[RECIPE_LINES_MAX];
     const char *net[HOSTS_MAX];
     size_t env_count, net_count;
@@ -50,366 +53,197 @@ struct build {
     size_t arg_count;
     const char *dirs[RECIPE_LINES_MAX]; /* directories that the next step creates */
     size_t dir_count;
-    struct build_copy copy; /* files of the last COPY */
-    char run_as[128];       /* user of RUN */
+    char run_as[128]; /* user of RUN */
     const char *run_in;
     bool apt; /* machines may reach the mirrors of their image's apt */
     const char *user, *workdir;
     const struct recipe_line *command, *entrypoint;
     size_t last; /* the last line that changes files */
-    unsigned cached, made;
-    struct build_wait wait; /* for the line that is being made */
-    char what[160];         /* that line, as it is shown */
 };
 
-static void image_build_say(const struct build *b, const struct recipe_line *l, const char *how) {
-    if (b->o->quiet)
-        return;
-    fprintf(stderr, "%3zu/%zu  %-7s %s%s%s\n", (size_t)(l - b->from.recipe.lines) + 1,
-            b->from.recipe.count, how, l->shown ? l->shown : recipe_verb_name(l->verb),
-            l->shown ? "" : " ", l->shown ? "" : l->text);
-}
-
-/* Shows that the work on a line begins; build_wait_end() ends what is shown of it. */
-static void image_build_wait(struct build *b, const struct recipe_line *l) {
-    image_build_say(b, l, "making");
-    snprintf(b->what, sizeof(b->what), "%3zu/%zu  making  %s%s%s",
-             (size_t)(l - b->from.recipe.lines) + 1, b->from.recipe.count,
-             l->shown ? l->shown : recipe_verb_name(l->verb), l->shown ? "" : " ",
-             l->shown ? "" : l->text);
-    build_wait_begin(&b->wait, b->client, b->what, b->o->quiet);
-}
-
-/* ---- keys of intermediate images ---- */
-
-static void key_add(struct build *b, const char *what, const void *bytes, size_t n) {
-    char head[32];
-    snprintf(head, sizeof(head), "%.10s %zu", what, n);
-    sha256_add(&b->key, head, strlen(head) + 1);
-    sha256_add(&b->key, bytes, n);
-}
-
-static void key_name(const struct build *b, char ret[80]) {
-    struct sha256 copy = b->key;
-    uint8_t hash[SHA256_BYTES];
-    int n = snprintf(ret, 80, "build:");
-    sha256_end(&copy, hash);
-    hex_put(hash, KEY_HEX / 2, ret + n);
-}
-
-/* ---- requests ---- */
-
-static int post(struct build *b, const char *target, const struct buf *body, json_t **ret,
-                struct err *err) {
-    const struct client_request r = {.method = "POST", .target = target, .body = body};
-    return client_call(b->client, &r, ret, err);
-}
-
-static bool is_there(struct build *b, const char *name, json_t **ret) {
-    struct err err;
-    return image_show(b->client, name, ret, &err) == 0;
-}
-
-static void put_hosts(const struct build *b, struct jot *j) {
-    jot_array(j, "net");
-    for (size_t i = 0; i < b->net_count + b->apt; i++) {
-        jot_object(j, NULL);
-        jot_string(j, "target", i < b->net_count ? b->net[i] : "apt");
-        jot_end(j, '}');
+static void build_done(struct build *b) {
+    for (size_t i = 0; i < b->file_count; i++) {
+        build_copy_done(&b->files[i].copy);
+        buf_done(&b->files[i].bytes);
     }
-    jot_end(j, ']');
+    free(b->files);
+    json_decref(b->steps);
+    build_source_done(&b->from);
 }
 
-static void put_env(const struct build *b, struct jot *j, bool with_args) {
-    jot_object(j, "env");
-    for (size_t i = 0; with_args && i < b->arg_count; i++) {
+/* ---- parts of a step ---- */
+
+static json_t *texts_json(const char *const *v, size_t count) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_string(v[i]));
+    return list;
+}
+
+static void set_pairs(json_t *object, const char *const *pairs, size_t count) {
+    for (size_t i = 0; i < count; i++) {
         char name[256];
-        size_t n = strcspn(b->args[i], "=");
-        bool later = false;
-        for (size_t k = i + 1; k < b->arg_count; k++)
-            later |= strncmp(b->args[k], b->args[i], n + 1) == 0;
-        for (size_t k = 0; k < b->env_count; k++)
-            later |= strncmp(b->env[k], b->args[i], n + 1) == 0;
-        if (later || n >= sizeof(name))
+        size_t n = strcspn(pairs[i], "=");
+        if (n >= sizeof(name))
             continue;
-        snprintf(name, sizeof(name), "%.*s", (int)n, b->args[i]);
-        jot_string(j, name, b->args[i] + n + 1);
+        snprintf(name, sizeof(name), "%.*s", (int)n, pairs[i]);
+        json_object_set_new(object, name, json_string(pairs[i] + n + 1));
     }
-    for (size_t i = 0; i < b->env_count; i++) {
-        char name[256];
-        size_t n = strcspn(b->env[i], "=");
-        bool later = false;
-        for (size_t k = i + 1; k < b->env_count; k++)
-            later |= strncmp(b->env[k], b->env[i], n + 1) == 0;
-        if (later || n >= sizeof(name))
-            continue;
-        snprintf(name, sizeof(name), "%.*s", (int)n, b->env[i]);
-        jot_string(j, name, b->env[i] + n + 1);
-    }
-    jot_end(j, '}');
 }
 
-static int allow_local(struct build *b, const char *rule, struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    struct buf body DEFER(buf_done) = BUF(8192);
-    struct jot j = JOT(&body);
-    jot_object(&j, NULL);
-    jot_string(&j, "target", rule);
-    jot_bool(&j, "local", true);
-    jot_end(&j, '}');
-    return client_target(target, err, "/v1/machines/%s/net/rules", b->machine) < 0
-               ? -1
-               : post(b, target, &body, NULL, err);
+static json_t *env_json(const struct build *b, bool with_args) {
+    json_t *env = json_object();
+    if (with_args)
+        set_pairs(env, b->args, b->arg_count);
+    set_pairs(env, b->env, b->env_count);
+    return env;
 }
 
-/* Whether this host's apt uses the mirror of a rule such as "http://deb.example:8080". */
-static bool is_known_mirror(const char *rule) {
-    char host[512];
-    const char *at = strstr(rule, "://");
-    at = at ? at + 3 : rule;
-    snprintf(host, sizeof(host), "%.*s", (int)strcspn(at, ":/"), at);
-    return debian_uses_mirror(host);
+/* A command alone would delete the entrypoint of the base image, which Dockerfiles keep. */
+static void set_entrypoint(const struct build *b, json_t *config) {
+    json_t *inherited = json_object_get(b->from.base, "entrypoint");
+    if (b->entrypoint)
+        json_object_set_new(config, "entrypoint",
+                            texts_json(b->entrypoint->words, b->entrypoint->count));
+    else if (b->from.is_dockerfile && b->command && json_array_size(inherited))
+        json_object_set(config, "entrypoint", inherited);
+}
+
+/* The configuration that the recipe has set so far. */
+static json_t *config_json(const struct build *b) {
+    json_t *config = json_pack("{s:o}", "env", env_json(b, false));
+    if (b->user)
+        json_object_set_new(config, "user", json_string(b->user));
+    if (b->workdir)
+        json_object_set_new(config, "workdir", json_string(b->workdir));
+    if (b->command)
+        json_object_set_new(config, "command", texts_json(b->command->words, b->command->count));
+    set_entrypoint(b, config);
+    return config;
+}
+
+static json_t *net_json(const struct build *b) {
+    json_t *net = texts_json(b->net, b->net_count);
+    if (b->apt)
+        json_array_append_new(net, json_string("apt"));
+    return net;
+}
+
+static json_t *step_shown(const struct recipe_line *l, const char *how) {
+    return l->shown
+               ? json_pack("{s:s, s:s}", "what", l->shown, "how", how)
+               : json_pack("{s:o, s:s}", "what",
+                           json_sprintf("%s %s", recipe_verb_name(l->verb), l->text), "how", how);
+}
+
+/* ---- files ---- */
+
+static int line_error(const struct build *b, const struct recipe_line *l, struct err *err) {
+    return err_wrap(err, "line %u of the %s", l->number, b->from.recipe.kind);
 }
 
 /*
- * Lets the machine reach mirrors with private addresses, if apt of this host uses them too. The
- * image alone cannot open the local network: a stranger may have made it.
+ * Reads a file in or below the directory of the recipe, once: the bytes that are hashed must be the
+ * bytes that are copied. Other files are refused, because the author of a recipe may be a stranger.
  */
-static int allow_local_mirrors(struct build *b, struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    const struct client_request r = {.method = "GET", .target = target};
-    json_t *net DEFER(json_decrefp) = NULL, *rule;
-    size_t i, known = 0;
-    if (client_target(target, err, "/v1/machines/%s/net", b->machine) < 0 ||
-        client_call(b->client, &r, &net, err) < 0)
+static int read_source(const struct build *b, struct build_files *f, struct err *err) {
+    const char *name = f->line->words[0];
+    char piece[16 << 10];
+    struct stat st;
+    int fd DEFER_CLOSE = beneath_open_file(b->from.dir, name, err);
+    ssize_t n = 0;
+    if (fd < 0)
+        return line_error(b, f->line, err);
+    if (fstat(fd, &st) < 0)
+        return err_sys(err, "cannot read file '%s' of the recipe", name);
+    f->mode = st.st_mode & 0755;
+    while ((n = read(fd, piece, sizeof(piece))) > 0)
+        if (!buf_add(&f->bytes, piece, (size_t)n))
+            return err_set(err, ERR_LIMIT, "file '%s' of the recipe is larger than %d MiB", name,
+                           FILE_MAX >> 20);
+    return n < 0 ? err_sys(err, "cannot read file '%s' of the recipe", name) : 0;
+}
+
+static int collect_files(struct build *b, struct build_files *f, struct sha256 *key,
+                         struct err *err) {
+    if (f->line->verb == RECIPE_COPY)
+        return build_copy_collect(&f->copy, b->from.dir, &b->from.ignore, f->line, key, err) < 0
+                   ? line_error(b, f->line, err)
+                   : 0;
+    if (read_source(b, f, err) < 0)
         return -1;
-    const json_t *rules = json_object_get(net, "rules");
-    json_array_foreach(rules, i, rule) {
-        known += is_known_mirror(client_text(rule, "target"));
-    }
-    if (known == json_array_size(rules) && !b->net_count) /* the rules stay those of the preset */
-        return allow_local(b, "apt", err);
-    json_array_foreach(rules, i, rule) {
-        const char *text = client_text(rule, "target");
-        if (is_known_mirror(text) && allow_local(b, text, err) < 0)
-            return -1;
-    }
+    sha256_add(key, f->bytes.data ? f->bytes.data : "", f->bytes.len);
+    sha256_add(key, &f->mode, sizeof(f->mode));
     return 0;
 }
 
-static int open_machine(struct build *b, struct err *err) {
-    struct buf body DEFER(buf_done) = BUF(256 << 10);
-    struct jot j = JOT(&body);
-    json_t *m DEFER(json_decrefp) = NULL;
-    if (b->machine[0])
-        return 0;
-    jot_object(&j, NULL);
-    jot_string(&j, "image", b->image);
-    jot_string(&j, "steps", "manual");
-    jot_string(&j, "ttl", "2h");
-    jot_object(&j, "limits");
-    jot_string(&j, "disk", "8G");
-    jot_end(&j, '}');
-    put_hosts(b, &j);
-    jot_end(&j, '}');
-    if (post(b, "/v1/machines", &body, &m, err) < 0)
+static int step_copy(struct build *b, const struct recipe_line *l, json_t *step, struct err *err) {
+    char hex[2 * SHA256_BYTES + 1] = "";
+    uint8_t hash[SHA256_BYTES];
+    struct sha256 key;
+    struct build_files *f = &b->files[b->file_count];
+    *f = (struct build_files){.line = l, .bytes = BUF(FILE_MAX)};
+    json_object_set_new(step, "archive", json_integer((json_int_t)b->file_count++));
+    sha256_init(&key);
+    if (collect_files(b, f, &key, err) < 0)
         return -1;
-    snprintf(b->machine, sizeof(b->machine), "%s", client_text(m, "id"));
-    snprintf(b->made_of, sizeof(b->made_of), "%s", b->image);
-    return b->apt ? allow_local_mirrors(b, err) : 0;
+    sha256_end(&key, hash);
+    hex_put(hash, SHA256_BYTES, hex);
+    json_object_set_new(step, "key", json_string(hex));
+    json_object_set_new(step, "to", json_string(l->words[l->count - 1]));
+    json_object_set_new(step, "as_file", json_boolean(l->verb == RECIPE_FILE));
+    json_object_set_new(step, "into", json_boolean(f->copy.has_dir || f->copy.sources > 1));
+    if (l->chown)
+        json_object_set_new(step, "chown", json_string(l->chown));
+    return 0;
 }
 
-static void close_machine(struct build *b) {
-    char target[CLIENT_TARGET_SIZE];
-    struct err err;
-    const struct client_request r = {.method = "DELETE", .target = target};
-    if (!b->machine[0])
-        return;
-    if (client_target(target, &err, "/v1/machines/%s", b->machine) == 0)
-        client_call(b->client, &r, NULL, &err);
-    b->machine[0] = '\0';
-}
-
-/* ---- instructions that change files ---- */
-
-static void put_words(struct jot *j, const char *name, const char *const *words, size_t count) {
-    jot_array(j, name);
-    for (size_t i = 0; i < count; i++)
-        jot_string(j, NULL, words[i]);
-    jot_end(j, ']');
-}
+/* ---- commands ---- */
 
 /* `line` NULL: the words of a Dockerfile's RUN, as its user and in its directory. */
-static int run_line(struct build *b, const struct recipe_line *l, const char *line,
-                    struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    struct buf body DEFER(buf_done) = BUF(1 << 20);
-    struct jot j = JOT(&body);
-    const struct client_request r = {.method = "POST", .target = target, .body = &body};
-    json_t *exec DEFER(json_decrefp) = NULL;
-    jot_object(&j, NULL);
+static void step_run(const struct build *b, const struct recipe_line *l, const char *line,
+                     json_t *step) {
     if (line)
-        jot_string(&j, "command", line);
+        json_object_set_new(step, "command", json_string(line));
     else
-        put_words(&j, "argv", l->words, l->count);
-    jot_string(&j, "user", line ? "root" : b->run_as);
-    jot_string(&j, "cwd", line ? "/" : b->run_in);
-    put_env(b, &j, true);
-    jot_end(&j, '}');
-    if (j.failed)
-        return err_set(err, ERR_LIMIT, "line %u of the %s is too long", l->number,
-                       b->from.recipe.kind);
-    if (client_target(target, err, "/v1/machines/%s/execs", b->machine) < 0 ||
-        build_wait_exec(&b->wait, &r, &exec, err) < 0)
-        return err_wrap(err, "line %u of the %s", l->number, b->from.recipe.kind);
-    long long status = client_number(exec, "status");
-    if (status == 0)
-        return 0;
-    build_wait_output(&b->wait);
-    if (status < 0)
-        return err_set(err, ERR_UNKNOWN,
-                       "line %u of the %s: the exit status of the command is not known: %s",
-                       l->number, b->from.recipe.kind, client_text(exec, "reason"));
-    err_set(err, ERR_INVALID, "line %u of the %s: the command exited with status %lld", l->number,
-            b->from.recipe.kind, status);
-    return err_remedy(err, "see the output of the command above");
+        json_object_set_new(step, "argv", texts_json(l->words, l->count));
+    json_object_set_new(step, "user", json_string(line ? "root" : b->run_as));
+    json_object_set_new(step, "cwd", json_string(line ? "/" : b->run_in));
+    json_object_set_new(step, "env", env_json(b, true));
 }
 
-static int install(struct build *b, const struct recipe_line *l, struct err *err) {
+static int step_install(const struct build *b, const struct recipe_line *l, json_t *step,
+                        struct err *err) {
     struct buf line DEFER(buf_done) = BUF(64 << 10);
     bool fits = buf_addf(&line, "apt-get -q update && apt-get -q -y --no-install-recommends "
                                 "-o APT::Sandbox::User=root install");
     for (size_t i = 0; fits && i < l->count; i++)
         fits = buf_addf(&line, " %s", l->words[i]);
     fits = fits && buf_addf(&line, " && apt-get clean && rm -rf /var/lib/apt/lists/*");
-    return fits ? run_line(b, l, line.data, err)
-                : err_set(err, ERR_LIMIT, "line %u of the %s is too long", l->number,
-                          b->from.recipe.kind);
-}
-
-/*
- * Opens a file in or below the directory of the recipe. Other files are refused, because the
- * author of a recipe may be a stranger.
- */
-static int open_source(const struct build *b, const struct recipe_line *l, struct err *err) {
-    int fd = beneath_open_file(b->from.dir, l->words[0], err);
-    return fd < 0 ? err_wrap(err, "line %u of the %s", l->number, b->from.recipe.kind) : fd;
-}
-
-/* Reads the file once: the bytes that are hashed must be the bytes that are copied. */
-static int read_source(struct build *b, const struct recipe_line *l, struct err *err) {
-    char piece[16 << 10];
-    struct stat st;
-    int fd DEFER_CLOSE = open_source(b, l, err);
-    ssize_t n = 0;
-    if (fd < 0)
-        return -1;
-    if (fstat(fd, &st) < 0)
-        return err_sys(err, "cannot read file '%s' of the recipe", l->words[0]);
-    b->source_mode = st.st_mode & 0755;
-    buf_drop(&b->source, b->source.len);
-    while ((n = read(fd, piece, sizeof(piece))) > 0)
-        if (!buf_add(&b->source, piece, (size_t)n))
-            return err_set(err, ERR_LIMIT, "file '%s' of the recipe is larger than %d MiB",
-                           l->words[0], FILE_MAX >> 20);
-    return n < 0 ? err_sys(err, "cannot read file '%s' of the recipe", l->words[0]) : 0;
-}
-
-static int image_build_put_file(struct build *b, const struct recipe_line *l, struct err *err) {
-    char target[CLIENT_TARGET_SIZE], octal[8];
-    struct buf made DEFER(buf_done) = BUF(8192);
-    struct jot j = JOT(&made);
-    const char *slash = strrchr(l->words[1], '/');
-    if (slash > l->words[1]) {
-        char parent[4096];
-        snprintf(parent, sizeof(parent), "%.*s", (int)(slash - l->words[1]), l->words[1]);
-        jot_object(&j, NULL);
-        jot_string(&j, "path", parent);
-        jot_string(&j, "user", "root");
-        jot_end(&j, '}');
-        if (client_target(target, err, "/v1/machines/%s/files/mkdir", b->machine) < 0 ||
-            post(b, target, &made, NULL, err) < 0)
-            return -1;
-    }
-    snprintf(octal, sizeof(octal), "%o", b->source_mode);
-    const struct client_request r = {.method = "PUT", .target = target, .body = &b->source};
-    if (client_target(target, err, "/v1/machines/%s/files?path=%s&user=root&mode=%s", b->machine,
-                      l->words[1], octal) < 0)
-        return -1;
-    return client_call(b->client, &r, NULL, err);
-}
-
-/* A command alone would delete the entrypoint of the base image, which Dockerfiles keep. */
-static void put_entrypoint(const struct build *b, struct jot *j) {
-    json_t *inherited = json_object_get(b->from.base, "entrypoint");
-    if (b->entrypoint) {
-        put_words(j, "entrypoint", b->entrypoint->words, b->entrypoint->count);
-    } else if (b->from.is_dockerfile && b->command && json_array_size(inherited)) {
-        char *text DEFER_FREE = json_dumps(inherited, JSON_COMPACT);
-        jot_raw(j, "entrypoint", text ? text : "[]");
-    }
-}
-
-/* Creates an image from the machine, with the configuration that the recipe has set so far. */
-static int image_build_keep(struct build *b, const char *name, json_t **ret, struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    struct buf body DEFER(buf_done) = BUF(256 << 10);
-    struct jot j = JOT(&body);
-    jot_object(&j, NULL);
-    jot_string(&j, "name", name);
-    put_env(b, &j, false);
-    if (b->user)
-        jot_string(&j, "user", b->user);
-    if (b->workdir)
-        jot_string(&j, "workdir", b->workdir);
-    if (b->command)
-        put_words(&j, "command", b->command->words, b->command->count);
-    put_entrypoint(b, &j);
-    jot_end(&j, '}');
-    if (j.failed)
-        return err_set(
-            err, ERR_LIMIT,
-            "the settings of the recipe are too large for the configuration of an image");
-    const struct client_request r = {.method = "POST", .target = target, .body = &body};
-    return client_target(target, err, "/v1/machines/%s/image", b->machine) < 0
-               ? -1
-               : build_wait_call(&b->wait, &r, ret, err);
-}
-
-/* ---- base image ---- */
-
-/* The base image does not exist. */
-static int image_build_no_base(struct build *b, const char *name, json_t **ret, struct err *err) {
-    if (image_show(b->client, name, ret, err) == 0)
-        return 0;
-    return b->from.is_dockerfile
-               ? err_remedy(err, "fetch it: carrel image pull REFERENCE --name %s", name)
-               : -1;
-}
-
-static int image_build_begin(struct build *b, const struct recipe_line *l, struct err *err) {
-    json_t *image DEFER(json_decrefp) = NULL;
-    const char *name = l->words[0];
-    if (strcmp(name, "host") == 0) {
-        image_build_say(b, l, "using");
-        snprintf(b->image, sizeof(b->image), "host");
-        key_add(b, "base", "host", 4);
-        return 0;
-    }
-    if (!is_there(b, name, &image)) {
-        if (strncmp(name, "debian:", 7) != 0)
-            return image_build_no_base(b, name, &image, err);
-        image_build_wait(b, l);
-        int r = debian_make(&b->wait, name, name + 7, err);
-        build_wait_end(&b->wait);
-        if (r < 0 || image_show(b->client, name, &image, err) < 0)
-            return -1;
-    } else {
-        image_build_say(b, l, "using");
-    }
-    snprintf(b->image, sizeof(b->image), "%s", client_text(image, "id"));
-    key_add(b, "base", b->image, strlen(b->image));
+    if (!fits)
+        return err_set(err, ERR_LIMIT, "line %u of the %s is too long", l->number,
+                       b->from.recipe.kind);
+    step_run(b, l, line.data, step);
+    json_object_set_new(step, "fresh", json_true()); /* its mirrors are read from the image */
     return 0;
+}
+
+static int step_action(struct build *b, const struct recipe_line *l, json_t *step,
+                       struct err *err) {
+    switch (l->verb) {
+    case RECIPE_PACKAGES:
+        b->apt = true;
+        return step_install(b, l, step, err);
+    case RECIPE_FILE:
+    case RECIPE_COPY:
+        return step_copy(b, l, step, err);
+    case RECIPE_EXEC:
+    case RECIPE_RUN:
+        step_run(b, l, l->verb == RECIPE_RUN ? l->text : NULL, step);
+        return 0;
+    default:
+        return 0;
+    }
 }
 
 /* ---- lines of the recipe ---- */
@@ -461,95 +295,8 @@ static int note_setting(struct build *b, const struct recipe_line *l, struct err
         for (size_t i = 0; i < l->count; i++)
             if (note_net(b, l->words[i], err) < 0)
                 return -1;
-        close_machine(b); /* a new machine gets the larger list of hosts */
         return 0;
     }
-}
-
-static int add_docker_line_to_key(struct build *b, const struct recipe_line *l, struct err *err) {
-    key_add(b, "docker", &l->verb, sizeof(l->verb));
-    for (size_t i = 0; i < l->count; i++)
-        if (l->words[i])
-            key_add(b, "word", l->words[i], strlen(l->words[i]));
-    key_add(b, "text", l->text, strlen(l->text));
-    if (l->verb == RECIPE_COPY &&
-        build_copy_collect(&b->copy, b->from.dir, &b->from.ignore, l, &b->key, err) < 0)
-        return err_wrap(err, "line %u of the %s", l->number, b->from.recipe.kind);
-    return 0;
-}
-
-static int add_to_key(struct build *b, const struct recipe_line *l, struct err *err) {
-    if (b->from.is_dockerfile)
-        return add_docker_line_to_key(b, l, err);
-    const char *verb = recipe_verb_name(l->verb);
-    key_add(b, verb, l->text, strlen(l->text));
-    if (l->verb != RECIPE_FILE)
-        return 0;
-    if (read_source(b, l, err) < 0)
-        return -1;
-    key_add(b, "contents", b->source.data ? b->source.data : "", b->source.len);
-    key_add(b, "mode", &b->source_mode, sizeof(b->source_mode));
-    return 0;
-}
-
-/* Makes the directories that WORKDIR has named since the last step. */
-static int make_dirs(struct build *b, struct err *err) {
-    for (size_t i = 0; i < b->dir_count; i++)
-        if (build_mkdir(b->client, b->machine, b->dirs[i], err) < 0)
-            return -1;
-    return 0;
-}
-
-static int do_line(struct build *b, const struct recipe_line *l, struct err *err) {
-    switch (l->verb) {
-    case RECIPE_PACKAGES:
-        return install(b, l, err);
-    case RECIPE_FILE:
-        return image_build_put_file(b, l, err);
-    case RECIPE_COPY:
-        if (build_copy_send(&b->copy, b->from.dir, b->client, b->machine, l, err) < 0)
-            return err_wrap(err, "line %u of the %s", l->number, b->from.recipe.kind);
-        return 0;
-    case RECIPE_EXEC:
-        return run_line(b, l, NULL, err);
-    case RECIPE_RUN:
-        return run_line(b, l, l->text, err);
-    default:
-        return 0;
-    }
-}
-
-static int do_step(struct build *b, const struct recipe_line *l, struct err *err) {
-    if (l->verb == RECIPE_PACKAGES && strcmp(b->made_of, b->image) != 0)
-        close_machine(b); /* rules for mirrors are read from the image, not from the machine */
-    if (open_machine(b, err) < 0 || make_dirs(b, err) < 0)
-        return err_wrap(err, "line %u of the %s", l->number, b->from.recipe.kind);
-    return do_line(b, l, err);
-}
-
-static int make_step(struct build *b, const struct recipe_line *l, struct err *err) {
-    char name[80];
-    json_t *image DEFER(json_decrefp) = NULL;
-    key_name(b, name);
-    if (l->verb == RECIPE_PACKAGES && !b->apt) {
-        b->apt = true;
-        close_machine(b); /* a new machine gets the rules for mirrors */
-    }
-    if (!b->o->no_cache && is_there(b, name, &image)) {
-        image_build_say(b, l, "cached");
-        b->cached++;
-        close_machine(b); /* the machine was created from an earlier image */
-    } else {
-        image_build_wait(b, l);
-        int r = do_step(b, l, err) < 0 ? -1 : image_build_keep(b, name, &image, err);
-        build_wait_end(&b->wait);
-        if (r < 0)
-            return -1;
-        b->made++;
-    }
-    b->dir_count = 0;
-    snprintf(b->image, sizeof(b->image), "%s", client_text(image, "id"));
-    return 0;
 }
 
 /*
@@ -558,61 +305,115 @@ static int make_step(struct build *b, const struct recipe_line *l, struct err *e
  */
 static int note_rest(struct build *b, size_t from, struct err *err) {
     for (size_t i = from; i < b->from.recipe.count; i++)
-        if (add_to_key(b, &b->from.recipe.lines[i], err) < 0 ||
-            note_setting(b, &b->from.recipe.lines[i], err) < 0)
+        if (note_setting(b, &b->from.recipe.lines[i], err) < 0)
             return -1;
     return 0;
 }
 
-static int make_all(struct build *b, struct err *err) {
-    const struct recipe_line *lines = b->from.recipe.lines;
-    for (size_t i = 1; i < b->from.recipe.count; i++)
-        b->last = changes_files(lines[i].verb) || lines[i].verb == RECIPE_DIR ? i : b->last;
-    if (image_build_begin(b, &lines[0], err) < 0)
+static int add_made(struct build *b, size_t i, struct err *err) {
+    const struct recipe_line *l = &b->from.recipe.lines[i];
+    json_t *step DEFER(json_decrefp) = step_shown(l, "making");
+    json_object_set_new(step, "make", json_true());
+    json_object_set_new(step, "place",
+                        json_sprintf("line %u of the %s", l->number, b->from.recipe.kind));
+    if (step_action(b, l, step, err) < 0)
         return -1;
-    for (size_t i = 1; i <= b->last; i++) {
-        if (add_to_key(b, &lines[i], err) < 0)
+    json_object_set_new(step, "net", net_json(b));
+    json_object_set_new(step, "dirs", texts_json(b->dirs, b->dir_count));
+    b->dir_count = 0;
+    if (i == b->last && note_rest(b, i + 1, err) < 0)
+        return -1;
+    json_object_set_new(step, "config", config_json(b));
+    json_array_append(b->steps, step);
+    return 0;
+}
+
+static int add_lines(struct build *b, struct err *err) {
+    const struct recipe_line *lines = b->from.recipe.lines;
+    size_t count = b->from.recipe.count;
+    for (size_t i = 1; i < count; i++)
+        b->last = changes_files(lines[i].verb) || lines[i].verb == RECIPE_DIR ? i : b->last;
+    if (!b->last) /* no line changes files: the last one gives an image with all settings */
+        b->last = count - 1;
+    json_array_append_new(b->steps, step_shown(&lines[0], "using"));
+    for (size_t i = 1; i < count; i++) {
+        if (i <= b->last && !changes_files(lines[i].verb) && note_setting(b, &lines[i], err) < 0)
             return -1;
-        if (i == b->last && note_rest(b, i + 1, err) < 0)
-            return -1;
-        bool makes = changes_files(lines[i].verb) || i == b->last;
-        if (!makes)
-            image_build_say(b, &lines[i], "setting");
-        if (!changes_files(lines[i].verb) && note_setting(b, &lines[i], err) < 0)
-            return -1;
-        if (makes && make_step(b, &lines[i], err) < 0)
-            return -1;
-    }
-    for (size_t i = b->last + 1; i < b->from.recipe.count; i++)
-        image_build_say(b, &lines[i], "setting");
-    if (b->last == 0 && b->from.recipe.count > 1) { /* no line changes files */
-        if (note_rest(b, 1, err) < 0 || open_machine(b, err) < 0)
-            return -1;
-        char name[80];
-        json_t *image DEFER(json_decrefp) = NULL;
-        key_name(b, name);
-        build_wait_begin(&b->wait, b->client, "saving", b->o->quiet);
-        int r = image_build_keep(b, name, &image, err);
-        build_wait_end(&b->wait);
-        if (r < 0)
-            return -1;
-        snprintf(b->image, sizeof(b->image), "%s", client_text(image, "id"));
+        if (changes_files(lines[i].verb) || i == b->last) {
+            if (add_made(b, i, err) < 0)
+                return -1;
+        } else {
+            json_array_append_new(b->steps, step_shown(&lines[i], "setting"));
+        }
     }
     return 0;
 }
 
-static int give_name(struct build *b, json_t **ret, struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    struct buf body DEFER(buf_done) = BUF(1024);
-    struct jot j = JOT(&body);
-    if (!b->o->name)
-        return image_show(b->client, b->image, ret, err);
-    jot_object(&j, NULL);
-    jot_string(&j, "name", b->o->name);
-    jot_end(&j, '}');
-    return client_target(target, err, "/v1/images/%s/names", b->image) < 0
-               ? -1
-               : post(b, target, &body, ret, err);
+/* ---- base image ---- */
+
+static int make_debian(struct build *b, const struct recipe_line *l, struct err *err) {
+    struct build_wait wait;
+    char what[160];
+    const char *name = l->words[0];
+    snprintf(what, sizeof(what), "%3d/%zu  making  base %s", 1, b->from.recipe.count, name);
+    if (!b->o->quiet)
+        fprintf(stderr, "%s\n", what);
+    build_wait_begin(&wait, b->client, what, b->o->quiet);
+    int r = debian_make(&wait, name, name + 7, err);
+    build_wait_end(&wait);
+    return r;
+}
+
+static int find_base(struct build *b, struct err *err) {
+    json_t *image DEFER(json_decrefp) = NULL;
+    const struct recipe_line *l = &b->from.recipe.lines[0];
+    const char *name = l->words[0];
+    if (strcmp(name, "host") == 0 || image_show(b->client, name, &image, err) == 0)
+        return 0;
+    if (strncmp(name, "debian:", 7) == 0 && err->code == ERR_NOT_FOUND)
+        return make_debian(b, l, err);
+    return b->from.is_dockerfile
+               ? err_remedy(err, "fetch it: carrel image pull REFERENCE --name %s", name)
+               : -1;
+}
+
+/* ---- the build ---- */
+
+static json_t *build_json(const struct build *b) {
+    json_t *recipe = json_pack("{s:s, s:b, s:O}", "base", b->from.recipe.lines[0].words[0],
+                               "no_cache", b->o->no_cache, "steps", b->steps);
+    if (b->o->name)
+        json_object_set_new(recipe, "name", json_string(b->o->name));
+    if (b->apt)
+        json_object_set_new(recipe, "local", debian_mirrors());
+    return recipe;
+}
+
+static int start(struct build *b, json_t **ret, struct err *err) {
+    json_t *recipe DEFER(json_decrefp) = build_json(b);
+    char *text DEFER_FREE = json_dumps(recipe, JSON_COMPACT);
+    struct buf body DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
+    const struct client_request r = {
+        .method = "POST", .target = "/v1/images/builds", .body = &body};
+    if (!text || !buf_add(&body, text, strlen(text)))
+        return err_set(err, ERR_LIMIT, "the %s is too large", b->from.recipe.kind);
+    return client_call(b->client, &r, ret, err);
+}
+
+static int send_files(struct build *b, const char *id, struct err *err) {
+    for (size_t i = 0; i < b->file_count; i++) {
+        const struct build_files *f = &b->files[i];
+        char target[CLIENT_TARGET_SIZE], number[16];
+        snprintf(number, sizeof(number), "%zu", i);
+        if (client_target(target, err, "/v1/images/builds/%s/files/%s", id, number) < 0)
+            return -1;
+        int r = f->line->verb == RECIPE_COPY
+                    ? build_copy_send(&f->copy, b->from.dir, b->client, target, f->line->chmod, err)
+                    : build_copy_send_bytes(b->client, target, &f->bytes, f->mode, err);
+        if (r < 0)
+            return line_error(b, f->line, err);
+    }
+    return 0;
 }
 
 static int image_build_prepare(struct build *b, const char *path, struct err *err) {
@@ -625,7 +426,31 @@ static int image_build_prepare(struct build *b, const char *path, struct err *er
     user = build_source_user(&b->from);
     snprintf(b->run_as, sizeof(b->run_as), "%.*s", (int)strcspn(user, ":"), user);
     b->run_in = build_source_workdir(&b->from);
-    return 0;
+    b->files = calloc(b->from.recipe.count, sizeof(*b->files));
+    return b->files ? find_base(b, err) : err_set(err, ERR_LIMIT, "out of memory");
+}
+
+static int image_build_run(struct build *b, const char *path, json_t **ret, struct err *err) {
+    json_t *build DEFER(json_decrefp) = NULL, *end DEFER(json_decrefp) = NULL;
+    if (image_build_prepare(b, path, err) < 0 || add_lines(b, err) < 0 || start(b, &build, err) < 0)
+        return -1;
+    const char *id = client_text(build, "id");
+    build_watch_signals();
+    if (send_files(b, id, err) < 0) {
+        build_watch_cancel(b->client, id);
+        return -1;
+    }
+    if (b->o->detach) {
+        *ret = json_incref(build);
+        return 0;
+    }
+    if (build_watch(b->client, id, b->o->quiet, &end, err) < 0)
+        return -1;
+    long long made = client_number(end, "made");
+    if (!b->o->quiet)
+        fprintf(stderr, "%lld instruction%s run, %lld cached\n", made, made == 1 ? "" : "s",
+                client_number(end, "cached"));
+    return image_show(b->client, b->o->name ? b->o->name : client_text(end, "image"), ret, err);
 }
 
 int image_build(struct client *c, const char *path, const struct build_options *o, json_t **ret,
@@ -634,20 +459,8 @@ int image_build(struct client *c, const char *path, const struct build_options *
     b->client = c;
     b->o = o;
     b->from.dir = -1;
-    b->source = BUF(FILE_MAX);
-    sha256_init(&b->key);
-    key_add(b, "recipe", "1", 1);
-    int r = image_build_prepare(b, path, err);
-    if (r == 0)
-        r = make_all(b, err);
-    close_machine(b);
-    if (r == 0)
-        r = give_name(b, ret, err);
-    if (r == 0 && !o->quiet)
-        fprintf(stderr, "%u instruction%s run, %u cached\n", b->made, b->made == 1 ? "" : "s",
-                b->cached);
-    build_source_done(&b->from);
-    build_copy_done(&b->copy);
-    buf_done(&b->source);
+    b->steps = json_array();
+    int r = image_build_run(b, path, ret, err);
+    build_done(b);
     return r;
 }
