@@ -327,6 +327,8 @@ static int enter_jail(const struct jail *j, const struct jail_root *root, int fd
     if (keep_descriptors(j, fd, ret) < 0)
         return -1;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != j->parent)
+        return -1; /* the parent ended before the line above */
     prctl(PR_SET_DUMPABLE, 0);
     siphash_own_key(); /* the engine needs this random key, and the jail has no random bytes */
     return install_filter(j);
@@ -500,6 +502,7 @@ int jail_run(struct jail *j, int (*body)(struct link *, const void *), const voi
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return err_sys(err, "cannot create a socket pair for the worker process");
     int ours DEFER_CLOSE = ends[0], theirs DEFER_CLOSE = ends[1];
+    j->parent = getpid();
     pid_t pid = fork();
     if (pid < 0)
         return err_sys(err, "cannot start the worker process");

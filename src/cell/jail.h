@@ -75,6 +75,7 @@ struct jail {
     /* Limits of the child; 0: no limit. The memory that it has at its start does not count. */
     uint64_t memory_bytes, cpu_seconds;
     struct buf state, log;
+    pid_t parent; /* set by jail_run() */
 };
 
 /*

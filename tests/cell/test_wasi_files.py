@@ -2,12 +2,13 @@
 
 CARREL_CELL names the worker program, or CARREL_BUILD the build folder. Every test uses the real one.
 """
-import os, pathlib, socket, subprocess, sys, threading
+import os, pathlib, socket, subprocess, sys, threading, time
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path[:0] = [str(p) for p in pathlib.Path(__file__).resolve().parents[:2]]
 
+import patience
 from test_wasi import CELL, program
 
 NOTSUP, PERM, ROFS, STALE = 58, 63, 69, 72
@@ -235,6 +236,38 @@ def test_program_answers_on_a_granted_socket_and_replays(tmp_path):
     server.stderr.close()
     again = subprocess.run([CELL, "replay", "log"], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
+
+
+def children(pid):
+    path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until(is_so):
+    end = patience.clock() + 60
+    while not is_so():
+        assert patience.clock() < end
+        time.sleep(0.01)
+
+
+def test_worker_and_spawner_end_with_a_killed_command(place):
+    """The program waits for a connection for ever: only the end of its parent ends it."""
+    (place / "server.wat").write_text(SERVER.replace("(i32.const 3) (i32.const 0) (i32.const 0)", "(i32.const 4) (i32.const 0) (i32.const 0)"))
+    command = subprocess.Popen([CELL, "run", "server.wat", "--dir", "granted", "--listen", "127.0.0.1:0"], cwd=place,
+                               stderr=subprocess.DEVNULL)
+    wanted = 2 if os.geteuid() == 0 else 1  # root's spawner stays, because it lent ids
+    wait_until(lambda: len(children(command.pid)) == wanted)
+    left = children(command.pid)
+    command.kill()
+    command.wait()
+    wait_until(lambda: not any(alive(pid) for pid in left))
 
 
 @pytest.mark.parametrize("options, text", [
