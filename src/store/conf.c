@@ -84,8 +84,8 @@ static const struct key keys[] = {
     {"steps", "keep_age", CONF_TIME, AT(steps_keep_ms), "0", 1000, 3650 * DAY_MS,
      "delete steps without a name that are older than this; 0: never"},
     {"steps", "keep_bytes", CONF_SIZE, AT(steps_keep_bytes), "0", MIB, 64 * TIB,
-     "disk space of a machine with its history, above which the oldest quarter of its steps is "
-     "deleted; 0: 80 % of its disk limit"},
+     "disk space of a machine with its history, above which layers are merged, and if that is not "
+     "enough, the oldest quarter of its steps is deleted; 0: 80 % of its disk limit"},
     {"steps", "durable_after", CONF_TIME, AT(durable_after_ms), "1s", 1000, DAY_MS,
      "delay after a step until its layers are copied to the store, so that it survives a restart "
      "of the host; 0: never"},
