@@ -5,8 +5,8 @@ import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TOP / "build")
-PROGRAMS = {"carrel", "carrel-cell", "carrel-compare", "carrel-daemon", "carrel-guest", "carrel-image", "carrel-postgres",
-            "carrel-registry", "carrel-spawn", "carrel-sqlite", "carrel-top"}
+PROGRAMS = {"carrel", "carrel-cell", "carrel-compare", "carrel-daemon", "carrel-guest", "carrel-image", "carrel-packages",
+            "carrel-postgres", "carrel-registry", "carrel-spawn", "carrel-sqlite", "carrel-top"}
 
 
 def test_install_copies_all_programs_and_no_test_program(tmp_path):
