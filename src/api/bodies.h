@@ -21,7 +21,8 @@ extern const struct schema machine_schema, machines_schema, stats_schema, exec_s
     network_schema, secrets_schema, grants_schema, grant_diff_schema, exposures_schema,
     exposure_schema, pendings_schema, decided_schema, step_schema, steps_schema, diff_schema,
     store_problem_schema, store_check_schema, stray_schema, strays_schema, image_schema,
-    images_schema, pruned_schema, build_schema, builds_schema;
+    images_schema, pruned_schema, package_schema, packages_schema, cleared_schema, build_schema,
+    builds_schema;
 
 extern const struct schema run_start_request_schema, run_resume_request_schema,
     run_answer_request_schema, run_schema, runs_schema, freeze_request_schema, changeset_schema,

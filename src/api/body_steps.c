@@ -170,6 +170,29 @@ static const struct field pruned_view[] = {
 };
 const struct schema pruned_schema = {.name = "Pruned", .fields = pruned_view, .count = 2};
 
+static const struct field package_view[] = {
+    {"url", SHOW_TEXT, 0, "URL that the package came from, with its port", .required = true},
+    {"digest", SHOW_TEXT, 0, "verified digest, as sha256:HEX or sha512:HEX", .required = true},
+    {"bytes", SHOW_NUMBER, 0, "size of the package", .required = true},
+    {"used_ms", SHOW_NUMBER, 0, "when it was last stored or delivered, ms since 1970",
+     .required = true},
+};
+const struct schema package_schema = {.name = "Package", .fields = package_view, .count = 4};
+
+static const struct field packages_view[] = {
+    {"bytes", SHOW_NUMBER, 0, "disk space of the package cache", .required = true},
+    {"max_bytes", SHOW_NUMBER, 0, "limit of the disk space", .required = true},
+    {"packages", SHOW_JSON, 0, "packages, the last used first", .required = true,
+     .sub = &package_schema},
+};
+const struct schema packages_schema = {.name = "Packages", .fields = packages_view, .count = 3};
+
+static const struct field cleared_view[] = {
+    {"removed", SHOW_NUMBER, 0, "number of deleted packages", .required = true},
+    {"bytes", SHOW_NUMBER, 0, "disk space that became free", .required = true},
+};
+const struct schema cleared_schema = {.name = "Cleared", .fields = cleared_view, .count = 2};
+
 static const struct field steps_view[] = {
     {"steps", SHOW_JSON, 0, NULL, .required = true, .sub = &step_schema},
     {"next", SHOW_TEXT, 0, "cursor of the next page; absent on the last page"},

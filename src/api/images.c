@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "service/images/images.h"
+#include "service/net/packages.h"
 
 static void answer_image(void *arg, const struct image_view *view, const struct err *err) {
     struct call *c = arg;
@@ -97,6 +98,16 @@ void api_image_snap(struct call *c) {
     c->user = s;
     c->on_gone = snap_gone;
     service_image_snap(c->service, &c->who, c->params[0], c->request, snap_answer, s, &s->snap);
+}
+
+/* ---- the package cache ---- */
+
+void api_package_list(struct call *c) {
+    service_package_list(c->service, &c->who, call_told, c);
+}
+
+void api_package_clear(struct call *c) {
+    service_package_clear(c->service, &c->who, call_told, c);
 }
 
 /* ---- import and export ---- */

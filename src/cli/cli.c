@@ -116,7 +116,8 @@ const struct command commands[] = {
      cmd_models, models_rows, NULL, models_forms},
 
     {"image",
-     "ls|show|import|export|build|builds|log|cancel|tag|pull|push|rm|prune [OPTIONS] [WORD...]",
+     "ls|show|import|export|build|builds|log|cancel|tag|pull|push|rm|prune|cache [OPTIONS] "
+     "[WORD...]",
      "import, build, export and delete images", cmd_image, image_rows, "Images and storage",
      image_forms},
     {"store", "check|init|boxes|adopt [OPTIONS] [ID]",

@@ -79,6 +79,7 @@ const struct form image_forms[] = {
     {"push IMAGE REFERENCE", "copy an image to a registry"},
     {"rm IMAGE...", "delete images; files stay while a machine uses them"},
     {"prune", "delete the intermediate images of builds"},
+    {"cache ls|clear", "list or delete downloaded packages that are kept for new machines"},
     {NULL, NULL},
 };
 

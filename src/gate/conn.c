@@ -189,6 +189,7 @@ static struct gate_crossing crossing_of(const struct conn *c, enum gate_outcome 
         .pending = c->held ? c->held->id : NULL,
         .sent = c->sent,
         .received = c->received,
+        .cached = c->cached && outcome == GATE_ALLOWED,
     };
 }
 

@@ -98,6 +98,10 @@ bool conn_is_served(const struct conn *c) {
     return g->served.name && !c->is_address && strcmp(c->host, g->served.name) == 0;
 }
 
+int conn_open_server(struct conn *c, int fd, struct err *err) {
+    return channel_open(&c->server, c->machine->gate->loop, fd, on_server, c, err);
+}
+
 /* Connects to a server inside this process (gate_serve()). */
 static void dial_served(struct conn *c) {
     struct gate *g = c->machine->gate;

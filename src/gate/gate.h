@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/wire/plan.h"
+#include "cache/cache.h"
 #include "gate/authority.h"
 #include "gate/pending.h"
 #include "gate/pg.h"
@@ -47,6 +48,7 @@ struct gate_crossing {
     const char *pending;       /* id of the request that waits for an approval; NULL: none */
     const char *secret, *way; /* GATE_USED: name of the secret; its place: header, basic or query */
     const char *why;          /* reason why the gate denied or ended the connection */
+    bool cached;              /* GATE_ALLOWED: delivered from the package cache */
     uint64_t sent, received;  /* bytes that the machine sent and received */
 };
 
@@ -69,6 +71,9 @@ struct gate_hooks {
     /* Returns the current value of a secret, owned by the caller; NULL: no such secret. */
     struct secret *(*secret)(void *arg, const char *machine, const char *name);
     void (*refused)(void *arg, const char *machine, const struct gate_refusal *r);
+    /* Returns the package cache that the machine shares with other machines of its owner, which
+     * outlives the gate's machines; NULL: none. The hook itself may be NULL. */
+    struct cache *(*cache)(void *arg, const char *machine);
 };
 
 struct gate_options {

@@ -129,6 +129,7 @@ struct conn {
     uint64_t sent, received;
     uint64_t pause_ms; /* rate limit: length of the current pause; 0: no pause */
     bool is_open;      /* reported as allowed, so its end is reported too */
+    bool cached;       /* the request is answered from the package cache */
     bool approved;     /* the owner approved the connection or its request */
     bool taints; /* this connection tainted a guarded machine: it may finish, but not send much more
                   */
@@ -221,4 +222,7 @@ void pg_expire(struct conn *c);
 void pg_free(struct pg *p);
 
 /* conn_dial.c */
+
+/* Uses this socket as the server of the connection; takes ownership of fd. */
+int conn_open_server(struct conn *c, int fd, struct err *err);
 void conn_dial_next(struct conn *c, const char *why);

@@ -17,6 +17,8 @@ void web_free(struct web *w) {
     if (!w)
         return;
     shield_free(w->shield);
+    cache_wish_cancel(w->wish);
+    cache_intake_drop(w->copy);
     web_drop_body(w);
     free(w->path);
     free(w->query);
@@ -76,6 +78,18 @@ static void refuse_unread(struct conn *c, int status, const char *why) {
 
 /* ---- a request ---- */
 
+/* The request was passed on, except for a body that is not collected. */
+static void web_await_answer(struct web *w) {
+    struct side *s = &w->client;
+    http_body_begin(&s->body, &s->head);
+    w->request = s->head.framing == HTTP_NO_BODY || w->collected ? REQUEST_SENT : REQUEST_BODY;
+    w->answer = ANSWER_HEAD;
+    w->server.parsing = false;
+    w->answered = w->heard = false;
+    side_consume(s, s->parser.used);
+    s->parsing = false;
+}
+
 static void send_request(struct conn *c) {
     struct web *w = c->web;
     struct side *s = &w->client;
@@ -97,13 +111,7 @@ static void send_request(struct conn *c) {
     shield_tell_uses(c);
     if (w->shield)
         secret_uses_done(&w->shield->uses);
-    http_body_begin(&s->body, &s->head);
-    w->request = s->head.framing == HTTP_NO_BODY || w->collected ? REQUEST_SENT : REQUEST_BODY;
-    w->answer = ANSWER_HEAD;
-    w->server.parsing = false;
-    w->answered = w->heard = false;
-    side_consume(s, s->parser.used);
-    s->parsing = false;
+    web_await_answer(w);
     if (!channel_write(&c->server, out.data, out.len))
         w->server.ended = true;
     if (conn_count(c, out.len, 0) && w->collected)
@@ -166,10 +174,8 @@ static void web_dialled(struct conn *c, const struct err *err) {
         web_event(c);
 }
 
-void web_forward(struct conn *c, struct policy_rule *rule) {
+static void web_reach(struct conn *c, const struct policy_rule *rule) {
     struct web *w = c->web;
-    w->request = REQUEST_DIAL;
-    conn_timer(c, 0);
     if (c->server.fd >= 0 && w->server_rule == rule->id) {
         if (conn_tell_allowed(c, w->method, w->path))
             send_request(c);
@@ -178,6 +184,87 @@ void web_forward(struct conn *c, struct policy_rule *rule) {
     channel_close(&c->server);
     w->server_rule = rule->id;
     conn_dial(c, rule, web_dialled);
+}
+
+/* ---- the package cache ---- */
+
+static struct cache *web_cache(const struct conn *c) {
+    const struct gate *g = c->machine->gate;
+    return g->hooks->cache ? g->hooks->cache(g->arg, c->machine->id) : NULL;
+}
+
+/*
+ * Whether the cache is about this request: the preset of the rule is for packages, and neither the
+ * machine nor a secret adds a credential to the request.
+ */
+static bool web_subject(struct conn *c, const struct policy_rule *rule, struct cache_subject *ret) {
+    const struct web *w = c->web;
+    if (!rule->preset[0] || w->shield || conn_is_served(c) ||
+        secret_grants_for(&c->machine->grants, c->host) ||
+        !cache_subject_read(rule->preset, w->path, c->is_terminated, ret) ||
+        !cache_request_is_plain(&w->client.head, ret->kind != CACHE_PACKAGE))
+        return false;
+    ret->local = rule->local;
+    return (size_t)snprintf(ret->origin, sizeof(ret->origin), "%s://%s:%u",
+                            c->is_terminated ? "https" : "http", c->host,
+                            c->port) < sizeof(ret->origin);
+}
+
+/* Sends the request to its server, and copies the answer if the cache is about it. */
+static void web_fetch(struct conn *c, const struct policy_rule *rule) {
+    struct cache_subject subject;
+    if (web_subject(c, rule, &subject))
+        c->web->copy = cache_intake_new(web_cache(c), &subject);
+    web_reach(c, rule);
+}
+
+/* The package comes from this socket, by the same rules and with the same records as from its
+ * server. No request is sent. */
+static void web_deliver(struct conn *c, int fd) {
+    struct err err;
+    c->address_text[0] = '\0';
+    c->cached = true;
+    channel_close(&c->server);
+    if (conn_open_server(c, fd, &err) < 0) {
+        conn_end(c, true, err.text);
+        return;
+    }
+    if (!conn_tell_allowed(c, c->web->method, c->web->path))
+        return;
+    c->web->server.n = 0;
+    c->web->server.ended = false;
+    c->web->server_rule = 0;
+    web_await_answer(c->web);
+}
+
+static void web_asked(void *arg, int fd) {
+    struct conn *c = arg;
+    struct web *w = c->web;
+    struct policy_rule *rule = policy_find(&c->machine->policy, c->rule);
+    w->wish = NULL;
+    if (!c->ended && fd >= 0 && rule && rule->local == c->local)
+        web_deliver(c, TAKE_FD(fd));
+    else if (!c->ended && rule)
+        web_fetch(c, rule);
+    else if (!c->ended)
+        web_decide(c);
+    close_fd(&fd);
+    if (!c->ended && c->state == CONN_WEB)
+        web_event(c);
+}
+
+void web_forward(struct conn *c, struct policy_rule *rule) {
+    struct web *w = c->web;
+    struct cache_subject subject;
+    w->request = REQUEST_DIAL;
+    conn_timer(c, 0);
+    c->cached = false;
+    cache_intake_drop(TAKE(w->copy));
+    c->local = rule->local;
+    if (web_subject(c, rule, &subject))
+        w->wish = cache_ask(web_cache(c), &subject, web_asked, c);
+    if (!w->wish)
+        web_fetch(c, rule);
 }
 
 /* After CONNECT the connection is handled by conn_restart(); the HTTP state is freed. */
@@ -362,6 +449,8 @@ static void end_exchange(struct conn *c) {
     struct web *w = c->web;
     bool whole = w->request == REQUEST_SENT;
     w->answer = ANSWER_NONE;
+    if (w->copy)
+        cache_intake_end(TAKE(w->copy));
     shield_free(TAKE(w->shield));
     if (!w->keeps_server || !whole || w->server.n || w->server.ended)
         channel_close(&c->server);
@@ -429,6 +518,8 @@ static void begin_answer(struct conn *c) {
     }
     w->answered = h->status >= 200 || h->status == 101;
     w->heard = true;
+    if (h->status >= 200 && w->copy && !cache_answer_is_whole(h, cache_intake_unpacks(w->copy)))
+        cache_intake_drop(TAKE(w->copy));
     http_body_begin(&w->server.body, h);
     side_consume(&w->server, w->server.parser.used);
     w->server.parsing = false;
@@ -459,10 +550,11 @@ static bool step_answer_body(struct conn *c) {
     size_t moved = 0;
     int r = 2;
     const struct sieve sieve = {.needles = w->shield ? &w->shield->masked : NULL,
-                                .carry = w->shield ? &w->shield->received : NULL};
+                                .carry = w->shield ? &w->shield->received : NULL,
+                                .copy = w->copy};
     if (w->server.head.framing != HTTP_NO_BODY)
-        r = side_step_body(&w->server, &c->server, &c->client, w->recode, w->shield ? &sieve : NULL,
-                           &moved);
+        r = side_step_body(&w->server, &c->server, &c->client, w->recode,
+                           w->shield || w->copy ? &sieve : NULL, &moved);
     if (r < 0) {
         conn_end(c, true, broken_by(c, "the server's answer was cut off"));
         return false;

@@ -65,6 +65,8 @@ struct web {
     bool collected;            /* the body is complete */
     size_t *held_bytes;        /* total size of the machine's waiting bodies */
     struct shield *shield;     /* NULL: no secrets are granted */
+    struct cache_wish *wish;   /* the package is looked for in the cache; NULL: it is not */
+    struct cache_intake *copy; /* copies the answer for the cache; NULL: it is not copied */
 };
 
 /* ---- web.c ---- */
@@ -104,6 +106,7 @@ struct sieve {
     struct buf *carry;
     bool forbids;
     struct override_scan *form; /* NULL: do not scan for overrides */
+    struct cache_intake *copy;  /* NULL: do not copy for the cache */
 };
 
 /* Writes a piece of a body, as a chunk if `chunked` is set. */

@@ -65,6 +65,8 @@ static int put_data(const struct sieve *v, struct channel *to, struct http_text 
                     bool end) {
     if (v && v->form && override_feed(v->form, data.s, data.n))
         return -3;
+    if (v && v->copy)
+        cache_intake_add(v->copy, data.s, data.n);
     if (v && v->needles)
         return put_sieved(v, to, data, chunked, end);
     return web_put_piece(to, data, chunked) ? 0 : -1;

@@ -28,8 +28,8 @@ static const struct {
     {"image.prune", STORE_FREES},   {"image.remove", STORE_FREES},
     {"machine.end", STORE_FREES},   {"machine.destroy", STORE_FREES},
     {"net.guard", STORE_FREES},     {"net.refuse", STORE_FREES},
-    {"net.unrule", STORE_FREES},    {"secret.remove", STORE_FREES},
-    {"token.revoke", STORE_FREES},
+    {"net.unrule", STORE_FREES},    {"package.clear", STORE_FREES},
+    {"secret.remove", STORE_FREES}, {"token.revoke", STORE_FREES},
 };
 
 static enum store_use use_of(const char *verb) {

@@ -115,6 +115,14 @@ static const struct key keys[] = {
     {"gate", "ca", CONF_PATH, AT(gate_ca), "", 0, 0,
      "file of CA certificates, in addition to the system's, for TLS connections of the gate to "
      "servers"},
+    {"gate", "package_cache", CONF_SIZE, AT(package_cache_bytes), "1G", 16 * MIB, 64 * TIB,
+     "disk space for downloaded packages of one owner, which are delivered again to new machines; "
+     "0: keep no packages"},
+    {"gate", "package_keyring", CONF_PATH, AT(package_keyring),
+     "/usr/share/keyrings/debian-archive-keyring.gpg", 0, 0,
+     "file of keys, readable by everybody, whose signatures make package lists of apt count for "
+     "the "
+     "package cache"},
     {"gate", "ingress", CONF_ADDRESS, AT(ingress), "", 0, 0,
      "address on which exposed ports of machines are served (`carrel expose`); default: "
      "127.0.0.1:7071, or the next free port if it is taken"},

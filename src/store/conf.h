@@ -48,6 +48,8 @@ struct conf {
     uint64_t uid_base;
     char gate_hosts[CONF_TEXT_SIZE]; /* empty: none */
     char gate_ca[CONF_TEXT_SIZE];
+    uint64_t package_cache_bytes; /* package cache of one owner; 0: none */
+    char package_keyring[CONF_TEXT_SIZE];
     char ingress[CONF_TEXT_SIZE];       /* "ADDRESS:PORT"; empty: the default or a free port */
     char model[CONF_TEXT_SIZE];         /* default model, "PROVIDER/MODEL" */
     char proxy[CONF_TEXT_SIZE];         /* HTTP proxy for calls to model providers; empty: none */

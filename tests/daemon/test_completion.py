@@ -89,7 +89,7 @@ def offered(carrel, line):
     ("net workbench show ", []),
     ("run --net np", ["npm"]),
     ("new --net=pi", ["--net=pip"]),
-    ("image ", ["ls", "show", "import", "export", "build", "builds", "log", "cancel", "tag", "pull", "push", "rm", "prune"]),
+    ("image ", ["ls", "show", "import", "export", "build", "builds", "log", "cancel", "tag", "pull", "push", "rm", "prune", "cache"]),
     ("image import ", [":files"]),
     ("image build ", [":files"]),
     ("image prune ", []),

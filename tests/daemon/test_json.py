@@ -102,6 +102,8 @@ image export --json small --tar {top}/small.out -> tar
 image import --json {top}/small.tar --name third -> id
 image rm --json second third -> images[]
 image prune --json -> removed
+image cache ls --json -> packages[]
+image cache clear --json -> removed
 store check --json -> problems[]
 store boxes --json -> boxes[]
 token ls --json -> tokens[]

@@ -170,6 +170,49 @@ static int prune(struct client *c, const struct image_options *o, const struct w
     return 0;
 }
 
+/* ---- the package cache ---- */
+
+static void print_packages(const json_t *answer, bool quiet) {
+    size_t i;
+    const json_t *package, *packages = json_object_get(answer, "packages");
+    char size[16], limit[16];
+    if (!quiet)
+        puts("SIZE     URL");
+    json_array_foreach(packages, i, package) {
+        table_bytes(client_number(package, "bytes"), size);
+        if (!quiet)
+            table_cell(size, 7);
+        table_cell(client_text(package, "url"), 0);
+        putchar('\n');
+    }
+    table_bytes(client_number(answer, "bytes"), size);
+    table_bytes(client_number(answer, "max_bytes"), limit);
+    cli_done(quiet, "the package cache uses %s of %s", size, limit);
+}
+
+static int image_cache(struct client *c, const struct image_options *o, const struct words *w,
+                       struct err *err) {
+    json_t *answer DEFER(json_decrefp) = NULL;
+    bool clears = strcmp(w->v[0], "clear") == 0;
+    const struct client_request r = {.method = clears ? "DELETE" : "GET", .target = "/v1/packages"};
+    char size[16];
+    if (!clears && strcmp(w->v[0], "ls") != 0) {
+        err_set(err, ERR_INVALID, "unknown subcommand 'cache %.40s'", w->v[0]);
+        return err_remedy(err, "use `carrel image cache ls` or `carrel image cache clear`");
+    }
+    if (client_call(c, &r, &answer, err) < 0)
+        return -1;
+    if (o->json) {
+        print_json(answer);
+    } else if (clears) {
+        table_bytes(client_number(answer, "bytes"), size);
+        printf("%lld packages deleted (%s)\n", client_number(answer, "removed"), size);
+    } else {
+        print_packages(answer, o->quiet);
+    }
+    return 0;
+}
+
 /* ---- import and build ---- */
 
 /* A request body that is being sent, with its progress. */
@@ -537,6 +580,7 @@ static const struct {
     {"show", 1, 1, "image", image_cmd_show},
     {"rm", 1, WORDS_MAX, "image", remove_all},
     {"prune", 0, 0, "", prune},
+    {"cache", 1, 1, "ls or clear", image_cache},
     {"import", 1, 1, "file", import},
     {"export", 1, 1, "image", export},
     {"build", 1, 1, "recipe, Dockerfile or directory", build},

@@ -55,6 +55,8 @@ static void put_crossing(struct jot *j, const struct gate_crossing *c) {
         jot_u64(j, "sent", c->sent);
         jot_u64(j, "received", c->received);
     }
+    if (c->cached)
+        jot_string(j, "from", "cache");
     if (c->why)
         jot_string(j, "why", c->why);
     jot_end(j, '}');
@@ -249,4 +251,4 @@ static struct secret *secret(void *arg, const char *machine, const char *name) {
     return secrets_value(arg, machine, name);
 }
 
-const struct gate_hooks net_hooks = {crossed, net_named, pended, secret, refused};
+const struct gate_hooks net_hooks = {crossed, net_named, pended, secret, refused, net_cache};

@@ -16,6 +16,7 @@ struct pending_row;
 struct service_net {
     struct gate *gate;       /* handles connections from machines */
     struct ingress *ingress; /* handles connections to their exposed ports */
+    struct map caches;       /* owner -> struct owner_cache: package caches in use */
 };
 
 /* Part of struct live. */
@@ -45,6 +46,12 @@ struct flood_limit net_refusal_limit(const struct live *l);
 void net_tell_counted(struct live *l, const char *verb, uint64_t counted);
 void net_floods_look(struct live *l, uint64_t now_ms);
 void net_restore_pending(void *arg, const struct pending_row *row);
+
+/* ---- packages.c ---- */
+
+/* Returns the package cache of the machine's owner; NULL: none. */
+struct cache *net_cache(void *service, const char *machine);
+void net_caches_free(struct service_net *n);
 
 /* ---- expose.c ---- */
 

@@ -87,6 +87,7 @@ void service_net_free(struct service_net *n) {
         return;
     ingress_free(n->ingress);
     gate_free(n->gate);
+    net_caches_free(n);
     free(n);
 }
 
