@@ -165,3 +165,16 @@ def make_context(directory):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "cert.pem", directory / "key.pem")
     return context
+
+
+APT = ("-o Dir::Etc::sourcelist=/tmp/test.list -o Dir::Etc::sourceparts=/nowhere -o Dir::State::lists=/tmp/lists -o APT::Sandbox::User=root "
+       "-o Dir::Cache::archives=/tmp/archives -o Acquire::Languages=none")
+
+
+def apt_install(daemon, box, signer, url):
+    """Installs the package `big` of the archive at this URL; the digest of its file."""
+    daemon.put(f"/v1/machines/{box}/files", signer.ring.read_bytes(), path="/tmp/ring.gpg", user="root")
+    done = daemon.exec(box, f"mkdir -p /tmp/lists/partial /tmp/archives/partial; echo 'deb [signed-by=/tmp/ring.gpg] {url} stable main' >/tmp/test.list;"
+                            f" apt-get {APT} update && apt-get {APT} install -y big && sha256sum /opt/big", user="root", timeout=100)
+    assert done["exec"]["status"] == 0, (done["stdout"], done["stderr"])
+    return done["stdout"].splitlines()[-1]

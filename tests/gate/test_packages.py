@@ -134,16 +134,8 @@ def notes(d, box):
 # ---- apt ----
 
 
-APT = ("-o Dir::Etc::sourcelist=/tmp/test.list -o Dir::Etc::sourceparts=/nowhere -o Dir::State::lists=/tmp/lists -o APT::Sandbox::User=root "
-       "-o Dir::Cache::archives=/tmp/archives -o Acquire::Languages=none")
-
-
 def apt_install(d, box, signer):
-    d.put(f"/v1/machines/{box}/files", signer.ring.read_bytes(), path="/tmp/ring.gpg", user="root")
-    done = d.exec(box, f"mkdir -p /tmp/lists/partial /tmp/archives/partial; echo 'deb [signed-by=/tmp/ring.gpg] {URL}/test stable main' >/tmp/test.list;"
-                       f" apt-get {APT} update && apt-get {APT} install -y big && sha256sum /opt/big", user="root", timeout=100)
-    assert done["exec"]["status"] == 0, (done["stdout"], done["stderr"])
-    return done["stdout"].splitlines()[-1]
+    return archives.apt_install(d, box, signer, f"{URL}/test")
 
 
 @pytest.mark.parametrize("by_hash", [False, True], ids=["by name", "by hash"])
