@@ -11,6 +11,8 @@
 #define AT_ENDED(i) (FIELD(stream[0].ended) + STREAM_BYTES * (uint64_t)(i))
 #define AT_TURN(i) (OUTLOG_PAGE + 8 * ((i) % OUTLOG_TURNS))
 
+enum { OUTLOG_PIECE = 16 << 10 };
+
 _Static_assert(sizeof(struct outlog_page) == 112, "the layout is shared by two programs");
 
 static uint64_t least(uint64_t a, uint64_t b) {
@@ -293,6 +295,20 @@ struct outlog_piece outlog_next(const struct outlog *l, struct outlog_cursor *c,
     struct outlog_piece p = read_until(l, stream, from, end, to, max);
     c->at[stream] = p.offset + p.n;
     return p;
+}
+
+bool outlog_read_to(const struct outlog *l, struct outlog_cursor *c, const uint64_t to[2],
+                    unsigned pieces, outlog_bytes_fn *put, void *arg) {
+    uint8_t bytes[OUTLOG_PIECE];
+    for (; c->at[0] < to[0] || c->at[1] < to[1]; pieces--) {
+        if (!pieces)
+            return false;
+        struct outlog_piece p = outlog_next(l, c, bytes, sizeof(bytes));
+        if (!p.n && !p.left_out)
+            break;
+        put(arg, bytes, p.n);
+    }
+    return true;
 }
 
 bool outlog_is_over(const struct outlog *l, const struct outlog_cursor *c) {

@@ -160,5 +160,13 @@ struct outlog_cursor {
 struct outlog_piece outlog_next(const struct outlog *l, struct outlog_cursor *c, void *to,
                                 size_t max);
 
+/*
+ * Passes on output up to the offsets `to`, at most `pieces` times. False: there is more. For a
+ * thread that others wait for: the writer may be faster than the reader.
+ */
+typedef void outlog_bytes_fn(void *arg, const void *bytes, size_t n);
+bool outlog_read_to(const struct outlog *l, struct outlog_cursor *c, const uint64_t to[2],
+                    unsigned pieces, outlog_bytes_fn *put, void *arg);
+
 /* True if both streams have ended and the cursor is at their end. */
 bool outlog_is_over(const struct outlog *l, const struct outlog_cursor *c);

@@ -64,11 +64,14 @@ struct build {
     struct exec_request exec_request;
     struct exec_follower follower;
     struct outlog_cursor cursor;
+    uint64_t read_to[2];      /* offset in each stream up to which output is read */
+    bool exec_over;           /* the command has ended and read_to is final */
+    struct loop_call reading; /* reads more output later */
     struct image_snap *snap;
     struct build_copying copying;
     int log;
     uint64_t log_bytes, unlogged;
-    struct buf tail; /* end of the output that did not fit into the log */
+    struct buf tail; /* end of the output that did not fit into the log; BUILD_TAIL or more */
     struct build_log_reader *readers;
     bool cancelled, released;
     bool ending; /* its machine is being deleted */

@@ -115,7 +115,7 @@ static void keep_tail(struct build *b, const char *bytes, size_t n) {
         bytes += n - BUILD_TAIL;
         n = BUILD_TAIL;
     }
-    if (b->tail.len + n > BUILD_TAIL)
+    if (b->tail.len + n > 2 * BUILD_TAIL) /* not at BUILD_TAIL, because this moves the rest */
         buf_drop(&b->tail, b->tail.len + n - BUILD_TAIL);
     (void)!buf_add(&b->tail, bytes, n);
 }
@@ -135,6 +135,8 @@ void build_log_tail(struct build *b) {
     struct buf line DEFER(buf_done) = BUF(256);
     if (!b->unlogged)
         return;
+    if (b->tail.len > BUILD_TAIL)
+        buf_drop(&b->tail, b->tail.len - BUILD_TAIL);
     if (buf_addf(&line, "{\"type\":\"gap\",\"bytes\":%llu}\n",
                  (unsigned long long)(b->unlogged - b->tail.len)))
         log_write(b, &line);

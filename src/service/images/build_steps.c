@@ -14,7 +14,7 @@
 #include "service/images/build_inner.h"
 #include "service/net/net.h"
 
-enum { KEY_HEX = 32, DISK_BYTES_SHIFT = 33, TTL_MS = 2 * 3600 * 1000, PIECE = 32 << 10 };
+enum { KEY_HEX = 32, DISK_BYTES_SHIFT = 33, TTL_MS = 2 * 3600 * 1000, PIECES_MAX = 32 };
 
 static build_then_fn step_begin, step_open, step_local, step_dirs, step_act, step_keep, step_next;
 
@@ -270,16 +270,30 @@ static void step_dirs(struct build *b) {
 void build_exec_release(struct build *b) {
     if (!b->exec)
         return;
+    loop_call_cancel(b->service->loop, &b->reading);
     exec_unfollow(&b->follower);
     exec_unref(TAKE(b->exec));
 }
 
-static void exec_read_output(struct build *b) {
+static void exec_put_output(void *arg, const void *bytes, size_t n) {
+    build_log_output(arg, bytes, n);
+}
+
+/*
+ * Reads some output; false: there is more. Output after the end of the command is not read, because
+ * a process that it left behind may write for ever.
+ */
+static bool exec_read_output(struct build *b) {
     const struct outlog *log = exec_log(b->exec);
-    char *piece DEFER_FREE = xmalloc(PIECE);
-    struct outlog_piece got;
-    while (log && ((got = outlog_next(log, &b->cursor, piece, PIECE)).n || got.left_out))
-        build_log_output(b, piece, got.n);
+    bool over = exec_is_over(b->exec); /* before the extents, so that all output is read */
+    if (!log) {
+        b->exec_over = over;
+        return true;
+    }
+    for (int i = 0; i < 2 && !b->exec_over; i++)
+        b->read_to[i] = outlog_extent(log, i).produced;
+    b->exec_over |= over;
+    return outlog_read_to(log, &b->cursor, b->read_to, PIECES_MAX, exec_put_output, b);
 }
 
 static void exec_failed_error(const struct exec_view *view, struct err *err) {
@@ -296,11 +310,13 @@ static void exec_failed_error(const struct exec_view *view, struct err *err) {
 
 static void exec_changed(void *arg) {
     struct build *b = arg;
-    bool over = exec_is_over(b->exec); /* before reading, so that all output is read */
     struct exec_view view;
     struct err err;
-    exec_read_output(b);
-    if (!over)
+    if (!exec_read_output(b)) {
+        loop_defer(b->service->loop, &b->reading);
+        return;
+    }
+    if (!b->exec_over)
         return;
     exec_view(b->exec, &view);
     bool failed = view.status != 0;
@@ -319,7 +335,9 @@ static void exec_begun(void *arg, struct exec *x, const struct err *err) {
         return;
     }
     b->exec = x;
+    b->exec_over = false;
     b->cursor = (struct outlog_cursor){.turn = 0};
+    b->reading = (struct loop_call){.fn = exec_changed, .arg = b};
     b->follower = (struct exec_follower){.changed = exec_changed, .arg = b, .wants_output = true};
     exec_follow(x, &b->follower);
     exec_changed(b);

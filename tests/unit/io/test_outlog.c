@@ -238,6 +238,38 @@ static void forgotten_turns_lose_the_order_and_nothing_else(void **state) {
     outlog_fd_close(&l);
 }
 
+struct endless {
+    struct outlog_writer *w;
+    unsigned pieces;
+};
+
+/* Each piece that is read makes the writer write one to each stream. */
+static void write_more(void *arg, const void *bytes, size_t n) {
+    struct endless *e = arg;
+    (void)bytes, (void)n;
+    assert_true(e->pieces++ < 1000);
+    put(e->w, 0, "out");
+    put(e->w, 1, "err");
+}
+
+static void reading_ends_before_a_writer_that_does_not(void **state) {
+    (void)state;
+    struct outlog_fd l = made(&small);
+    struct outlog_writer w = writer_of(&l);
+    struct endless e = {.w = &w};
+    struct outlog_cursor c = {0};
+    const uint64_t all[2] = {UINT64_MAX, UINT64_MAX};
+    put(&w, 0, "out");
+    assert_false(outlog_read_to(&l.log, &c, all, 32, write_more, &e));
+    assert_int_equal(e.pieces, 32);
+    const uint64_t now[2] = {w.produced[0], w.produced[1]};
+    assert_false(outlog_read_to(&l.log, &c, now, 32, write_more, &e));
+    assert_true(outlog_read_to(&l.log, &c, now, 32, write_more, &e));
+    assert_true(e.pieces <= 32 + 32 + 32);
+    assert_true(c.at[0] >= now[0] && c.at[1] >= now[1] && c.at[0] < w.produced[0]);
+    outlog_fd_close(&l);
+}
+
 static void lost_bytes_are_said_to_be_lost(void **state) {
     (void)state;
     struct outlog_fd l = made(&small);
@@ -394,6 +426,7 @@ UNIT_MAIN(cmocka_unit_test(the_size_is_sealed), cmocka_unit_test(a_new_log_costs
           cmocka_unit_test(pieces_come_in_the_order_of_the_turns),
           cmocka_unit_test(a_cursor_from_offsets_alone_goes_on_in_order),
           cmocka_unit_test(forgotten_turns_lose_the_order_and_nothing_else),
+          cmocka_unit_test(reading_ends_before_a_writer_that_does_not),
           cmocka_unit_test(lost_bytes_are_said_to_be_lost),
           cmocka_unit_test(only_sealed_logs_are_adopted),
           cmocka_unit_test(a_kept_log_reads_as_the_log_did),
