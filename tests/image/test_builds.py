@@ -123,6 +123,37 @@ def size_of(out, name):
     return next(line for line in out["stdout"].splitlines() if line.endswith(" " + name)).split()[2]
 
 
+def headers(count):
+    """Extended headers without contents, which belong to no file."""
+    info = tarfile.TarInfo("pax")
+    info.type = tarfile.XGLTYPE
+    return info.tobuf(format=tarfile.USTAR_FORMAT) * count
+
+
+@pytest.mark.parametrize("fields,said", [({"to": "/x", "as_file": True}, "does not start with a file"), ({"to": "/d", "into": True, "chown": "1"}, "is damaged")])
+def test_archive_with_many_headers_before_a_file_is_refused(daemon, small, fields, said):
+    """A header takes 512 bytes, and the daemon reads all that belong to an entry at once."""
+    for count, state in ((200, "done"), (300, "failed")):
+        b = start(daemon, {"what": "copy", "make": True, "archive": 0, "key": str(count), **fields})
+        send(daemon, b, 0, headers(count) + tar(x=b"1"))
+        done = ended(daemon, b)
+        assert done["state"] == state and (state == "done" or said in done["error"]), done
+
+
+def test_file_after_many_links_gets_its_owner(daemon, small):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as t:
+        for i in range(100):
+            link = tarfile.TarInfo(f"link{i}")
+            link.type, link.linkname = tarfile.SYMTYPE, "last"
+            t.addfile(link)
+        t.addfile(tarfile.TarInfo("last"))
+    b = start(daemon, {"what": "copy", "make": True, "archive": 0, "key": "1", "to": "/d", "into": True, "chown": "12:34"}, name="app")
+    send(daemon, b, 0, out.getvalue())
+    assert ended(daemon, b)["state"] == "done"
+    assert daemon.exec(daemon.machine(image="app"), "stat -c %u:%g /d/last; set -- /d/*; echo $#", user="root")["stdout"].split() == ["12:34", "101"]
+
+
 @pytest.mark.parametrize("fields,said", [
     ({"steps": [step("true", argv=["true"])]}, "one of"), ({"steps": [{"what": "x", "command": "true"}]}, "with 'make'"),
     ({"steps": [{"what": "x", "make": True, "archive": 1, "to": "/x", "key": "1"}]}, "archive number 0"),

@@ -17,7 +17,12 @@
 #include "service/files.h"
 #include "service/images/build_inner.h"
 
-enum { FEED_PIECE = 64 << 10 };
+enum {
+    FEED_PIECE = 64 << 10,
+    /* Blocks of one entry: its header, and an extended header of each of the four types. */
+    ENTRY_BLOCKS_MAX = 1 + 4 * (1 + TAR_META_MAX / TAR_BLOCK),
+    ENTRIES_MAX = 32, /* read at a time */
+};
 
 static build_then_fn copy_parent, copy_owner, copy_make_dir, copy_unpack, copy_chown;
 
@@ -250,11 +255,14 @@ static void copy_make_dir(struct build *b) {
     service_file(b->service, &b->who, b->machine, MSG_MKDIR, &m, b->copying.dir, owner_given, b);
 }
 
-/* Reads the next entry of the archive from *at on. 1, 0 at the end, or -1: not an archive. */
+/*
+ * Reads the next entry of the archive from *at on. 1, 0 at the end, or -1: not an archive, or one
+ * with more headers than an entry needs.
+ */
 static int archive_next(const struct build_archive *a, uint64_t *at, struct tar_entry *ret) {
     struct tar_reader *r DEFER_FREE = xnew(struct tar_reader);
     uint8_t block[TAR_BLOCK];
-    for (;;) {
+    for (int i = 0; i < ENTRY_BLOCKS_MAX; i++) {
         if (pread(a->fd, block, sizeof(block), (off_t)*at) != (ssize_t)sizeof(block))
             return -1;
         *at += sizeof(block);
@@ -264,6 +272,7 @@ static int archive_next(const struct build_archive *a, uint64_t *at, struct tar_
         if (step != TAR_MORE)
             return step == TAR_END ? 0 : -1;
     }
+    return -1;
 }
 
 static void copy_feed(void *arg) {
@@ -330,15 +339,20 @@ static void copy_unpack(struct build *b) {
         copy_feed(b);
 }
 
-/* Gives each file and directory of the archive its owner. */
+/* Gives each file and directory of the archive its owner, one at a time. */
 static void copy_chown(struct build *b) {
     struct build_copying *c = &b->copying;
     struct tar_entry *e DEFER_FREE = xnew(struct tar_entry);
     struct err err;
-    for (int r; (r = archive_next(c->from, &c->at, e)) != 0;) {
+    for (int i = 0; i < ENTRIES_MAX; i++) {
+        int r = archive_next(c->from, &c->at, e);
         if (r < 0) {
             err_set(&err, ERR_INVALID, "the archive of the step is damaged");
             build_fail(b, &err);
+            return;
+        }
+        if (r == 0) {
+            c->then(b);
             return;
         }
         c->at += e->size + tar_padding(e->size);
@@ -349,5 +363,5 @@ static void copy_chown(struct build *b) {
         owner_give(b, copy_chown);
         return;
     }
-    c->then(b);
+    build_go(b, copy_chown);
 }
