@@ -11,6 +11,7 @@ import pytest
 
 from carrel import PROGRAM
 from daemon import Refused
+from test_jobs import OWNER_MAX as JOBS_MAX, stalled_imports
 
 OWNER_MAX, KEPT_MAX = 4, 32
 
@@ -240,6 +241,22 @@ def test_builds_of_an_owner_are_limited(daemon, small):
         daemon.delete("/v1/images/builds/" + b["id"])
     for b in made:
         assert ended(daemon, b)["state"] == "cancelled"
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_step_waits_until_an_image_can_be_kept(daemon, small, cancel):
+    """Other image operations of the owner are at their limit when the command has ended."""
+    with stalled_imports(daemon, JOBS_MAX):
+        b = start(daemon, step("echo said"))
+        daemon.until(lambda: any(e["type"] == "output" for e in log(daemon, b)))
+        m = daemon.machines()[0]["id"]
+        daemon.until(lambda: [x["status"] for x in daemon.get(f"/v1/machines/{m}/execs")["execs"] if "status" in x] == [0])
+        assert all(show(daemon, b)["state"] == "running" for _ in range(20))
+        if cancel:
+            daemon.delete("/v1/images/builds/" + b["id"])
+            assert ended(daemon, b)["state"] == "cancelled" and daemon.machines() == []
+    done = ended(daemon, b)
+    assert cancel or (done["state"] == "done" and done["made"] == 1), done
 
 
 def test_oldest_ended_builds_are_deleted_with_their_logs(daemon, small):

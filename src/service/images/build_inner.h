@@ -48,7 +48,7 @@ struct build {
     struct build_request request;
     struct build_archive *archives;
     size_t archive_count;
-    struct loop_timer *timer; /* ends an upload that does not go on */
+    struct loop_timer *timer; /* ends an upload that does not go on; later keeps a step again */
     struct sha256 key;        /* hash of all steps so far */
     char step_name[IMAGE_NAME_SIZE];
     char image[IMAGE_ID_SIZE]; /* image that the next step starts from; "host": the host's */

@@ -14,7 +14,13 @@
 #include "service/images/build_inner.h"
 #include "service/net/net.h"
 
-enum { KEY_HEX = 32, DISK_BYTES_SHIFT = 33, TTL_MS = 2 * 3600 * 1000, PIECES_MAX = 32 };
+enum {
+    KEY_HEX = 32,
+    DISK_BYTES_SHIFT = 33,
+    TTL_MS = 2 * 3600 * 1000,
+    PIECES_MAX = 32,
+    AGAIN_MS = 500
+};
 
 static build_then_fn step_begin, step_open, step_local, step_dirs, step_act, step_keep, step_next;
 
@@ -365,8 +371,32 @@ static void step_act(struct build *b) {
 
 /* ---- the image after a step ---- */
 
+static void step_keep_again(struct build *b) {
+    if (build_may_go_on(b))
+        step_keep(b);
+}
+
+static void keep_again(void *arg) {
+    struct build *b = arg;
+    if (!b->ending)
+        build_go(b, step_keep_again);
+}
+
+/* Too many image operations are in progress. The build waits, at most until its machine ends. */
+static void keep_later(struct build *b) {
+    b->busy = false; /* nothing is in progress that a cancellation has to wait for */
+    b->then = step_keep_again;
+    if (!b->timer)
+        b->timer = loop_timer_new(b->service->loop, keep_again, b);
+    loop_timer_start(b->timer, AGAIN_MS, 0);
+}
+
 static void step_kept(void *arg, const struct image_view *view, const struct err *err) {
     struct build *b = arg;
+    if (err && err->code == ERR_BUSY && !b->cancelled && !b->released) {
+        keep_later(b);
+        return;
+    }
     if (view) {
         snprintf(b->image, sizeof(b->image), "%s", view->id);
         b->row.made++;
