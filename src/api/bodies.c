@@ -101,6 +101,8 @@ static const struct field status_view[] = {
      "number of machines in each state; without the scope admin only your own", .required = true},
     {"store", SHOW_JSON, 0, "disk of CARREL_HOME, and what to do if it is nearly full",
      .required = true},
+    {"tools", SHOW_JSON, 0,
+     "calls of each tool since the daemon started, as in Stats; requires the scope admin"},
     {"box", SHOW_JSON, 0,
      "status of the spawner (process that makes boxes); counters require the scope admin"},
     {"box_error", SHOW_TEXT, 0, NULL},

@@ -207,12 +207,15 @@ static void ask_later(struct guest *g) {
     g->has_timers = true;
 }
 
-static void tick_spares(struct guest *g, int64_t now) {
+/* Returns when the loop must go on: at once after a question, because it sends only then. */
+static int64_t tick_spares(struct guest *g, int64_t now) {
     if (!g->ask_ns || now < g->ask_ns)
-        return;
+        return g->ask_ns ? g->ask_ns : INT64_MAX;
     g->ask_ns = 0;
-    if (tree_spares(g) < SPARES_LOW)
-        ask_for_spares(g, now);
+    if (tree_spares(g) >= SPARES_LOW)
+        return INT64_MAX;
+    ask_for_spares(g, now);
+    return now;
 }
 
 /*
@@ -657,8 +660,7 @@ static int64_t tick_one(struct guest *g, struct cmd *cmd, int64_t now) {
 }
 
 int64_t cmd_tick(struct guest *g, int64_t now) {
-    tick_spares(g, now);
-    int64_t next = g->ask_ns ? g->ask_ns : INT64_MAX;
+    int64_t next = tick_spares(g, now);
     for (uint32_t i = 0; i < g->cmd_end; i++)
         if (g->cmds[i].id)
             next = earlier(next, tick_one(g, &g->cmds[i], now));

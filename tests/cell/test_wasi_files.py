@@ -240,7 +240,8 @@ def test_program_answers_on_a_granted_socket_and_replays(tmp_path):
 
 def children(pid):
     path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in path.read_text().split()] if path.exists() else []
+    found = [int(child) for child in path.read_text().split()] if path.exists() else []
+    return [child for child in found if alive(child)]
 
 
 def alive(pid):
@@ -261,12 +262,14 @@ def test_worker_and_spawner_end_with_a_killed_command(place):
     """The program waits for a connection for ever: only the end of its parent ends it."""
     (place / "server.wat").write_text(SERVER.replace("(i32.const 3) (i32.const 0) (i32.const 0)", "(i32.const 4) (i32.const 0) (i32.const 0)"))
     command = subprocess.Popen([CELL, "run", "server.wat", "--dir", "granted", "--listen", "127.0.0.1:0"], cwd=place,
-                               stderr=subprocess.DEVNULL)
+                               stderr=subprocess.PIPE, text=True)
     wanted = 2 if os.geteuid() == 0 else 1  # root's spawner stays, because it lent ids
-    wait_until(lambda: len(children(command.pid)) == wanted)
+    wait_until(lambda: len(children(command.pid)) == wanted or command.poll() is not None)
+    assert command.returncode is None, command.stderr.read()
     left = children(command.pid)
     command.kill()
     command.wait()
+    command.stderr.close()
     wait_until(lambda: not any(alive(pid) for pid in left))
 
 

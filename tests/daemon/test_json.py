@@ -62,6 +62,7 @@ stop --json other -> state
 hibernate --json --files-only spare -> state
 stats --json -> machines
 stats --json work -> cpu_us
+models raise --json work --tokens 1000 -> calls
 top --json -> machines[]
 run --json -- echo x -> exit_status
 exec --json work -- sh -c 'exit 3' -> exit_status
@@ -124,6 +125,7 @@ rename --json nobody other -> not_found
 pause --json nobody -> not_found
 resume --json nobody -> not_found
 stop --json nobody -> not_found
+models show --json nobody -> not_found
 hibernate --json nobody -> not_found
 stats --json nobody -> not_found
 top --json more -> invalid

@@ -32,6 +32,7 @@ CHANGES = {
     "image rm": (["image", "rm", "copy"], r"deleted image 'copy'"),
     "image export": (["image", "export", "copy", "--tar", "TAR"], r"wrote image 'copy' to '.*'"),
     "grant revoke": (["grant", "revoke", "tour", "GRANT"], r"revoked grant 'g-\w+' of machine 'tour'"),
+    "models raise": (["models", "raise", "tour", "--tokens", "1000"], r"changed the model budget of machine 'tour'"),
     "expose rm": (["expose", "tour", "rm", "8000"], r"port 8000 of machine 'tour' is no longer exposed"),
 }
 # Print the id, number, state, list or text of what they made or changed, on standard output.

@@ -191,8 +191,8 @@ static bool choose_spare_number(struct live *l, uint32_t *ret) {
 }
 
 bool spare_find(struct live *l, struct layers *ret, uint32_t *ret_into) {
-    struct uses u = {.machine = l->row.id, .v = xcalloc(USES_MAX, sizeof(*u.v))};
-    struct use *v DEFER_FREE = u.v;
+    struct use *v DEFER_FREE = xcalloc(USES_MAX, sizeof(*v));
+    struct uses u = {.machine = l->row.id, .v = v};
     struct joint *joints DEFER_FREE = NULL;
     struct err err;
     ret->count = 0;
