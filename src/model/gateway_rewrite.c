@@ -109,15 +109,39 @@ static void find_limit(struct forward *f) {
         gateway_set_limit(f, row->max_tokens);
 }
 
+/*
+ * Gemini also accepts the names of its members in snake case. They get the other name, so that
+ * find_limit() and check_count() see them. Two names for one member are refused.
+ */
+static int rename_member(json_t *object, const char *from, const char *to, struct err *err) {
+    json_t *value = json_object_get(object, from);
+    if (!value)
+        return 0;
+    if (json_object_get(object, to))
+        return err_set(err, ERR_INVALID, "the request has both '%s' and '%s'", from, to);
+    json_object_set(object, to, value);
+    json_object_del(object, from);
+    return 0;
+}
+
+static int rename_gemini(json_t *root, struct err *err) {
+    if (rename_member(root, "generation_config", "generationConfig", err) < 0)
+        return -1;
+    json_t *config = json_object_get(root, "generationConfig");
+    if (rename_member(config, "candidate_count", "candidateCount", err) < 0)
+        return -1;
+    return rename_member(config, "max_output_tokens", "maxOutputTokens", err);
+}
+
 /* Several answers would cost more than the reserved worst case. */
 static int check_count(const json_t *root, struct err *err) {
-    const json_t *n = json_object_get(root, "n");
     const json_t *config = json_object_get(root, "generationConfig");
-    if (!n)
-        n = json_object_get(config, "candidateCount");
-    return n && json_integer_value(n) != 1
-               ? err_set(err, ERR_INVALID, "the request must ask for one answer only")
-               : 0;
+    const json_t *counts[] = {json_object_get(root, "n"),
+                              json_object_get(config, "candidateCount")};
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+        if (counts[i] && json_integer_value(counts[i]) != 1)
+            return err_set(err, ERR_INVALID, "the request must ask for one answer only");
+    return 0;
 }
 
 static void want_usage(struct forward *f) {
@@ -160,7 +184,11 @@ static int check_reach(const struct forward *f, const json_t *root, struct err *
 }
 
 int gateway_rewrite(struct forward *f, struct err *err) {
-    if (rewrite_find(f, err) < 0 || check_count(f->root, err) < 0)
+    if (rewrite_find(f, err) < 0)
+        return -1;
+    if (f->codec == &model_gemini && rename_gemini(f->root, err) < 0)
+        return -1;
+    if (check_count(f->root, err) < 0)
         return -1;
     if (f->codec != &model_gemini)
         f->stream = f->kind == GATEWAY_CALL && json_is_true(json_object_get(f->root, "stream"));

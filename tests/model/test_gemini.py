@@ -76,6 +76,28 @@ def test_refusals_have_the_shape_of_gemini(world):  # noqa: F811
     assert not server.requests
 
 
+def test_names_in_snake_case_have_the_same_limits(world):  # noqa: F811
+    server, g = world(answer, conf=CONF, tokens=100_000)
+    many = ({"generation_config": {"candidate_count": 3}}, {"generation_config": {"candidateCount": 3}}, {"generationConfig": {"candidate_count": 3}},
+            {"n": 1, "generationConfig": {"candidateCount": 3}}, {"n": 3, "generationConfig": {"candidateCount": 1}})
+    for more in many:
+        status, text, _ = g.post(PATH + "generateContent", BODY | more)
+        assert status == 400 and "one answer" in json.loads(text)["error"]["message"], more
+    for more in ({"generation_config": {}, "generationConfig": {}}, {"generationConfig": {"maxOutputTokens": 5, "max_output_tokens": 10**6}}):
+        status, text, _ = g.post(PATH + "generateContent", BODY | more)
+        assert status == 400 and "both" in json.loads(text)["error"]["message"], more
+    assert not server.requests
+    assert g.post(PATH + "generateContent", BODY | {"generation_config": {"candidate_count": 1, "max_output_tokens": 50}})[0] == 200
+    assert server.requests[0].body == BODY | {"generationConfig": {"candidateCount": 1, "maxOutputTokens": 50}}
+
+
+def test_the_last_tokens_lower_a_limit_in_snake_case(world):  # noqa: F811
+    server, g = world(answer, conf=CONF, tokens=2000)
+    assert g.post(PATH + "generateContent", BODY | {"generation_config": {"max_output_tokens": 9000}})[0] == 200
+    config = server.requests[0].body["generationConfig"]
+    assert "generation_config" not in server.requests[0].body and list(config) == ["maxOutputTokens"] and 1900 < config["maxOutputTokens"] < 2000
+
+
 def test_the_last_tokens_lower_the_limit_of_gemini(world):  # noqa: F811
     server, g = world(answer, conf=CONF, tokens=2000)
     status, _, answered = g.post(PATH + "generateContent", dict(BODY, generationConfig={"temperature": 0}))
