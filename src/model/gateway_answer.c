@@ -244,13 +244,8 @@ static bool fail_over(struct forward *f, enum fetch_end end) {
     if (!failed || f->begun || !f->x || f->target + 1 >= f->target_count)
         return false;
     paid_nothing(&f->paid);
-    const struct paid before = f->paid;
-    size_t target = f->target;
-    if (!gateway_next_target(f)) {
-        f->paid = before;
-        f->target = target;
+    if (!gateway_next_target(f))
         return false;
-    }
     buf_done(&f->whole);
     f->whole = BUF(GATEWAY_ANSWER_MAX);
     f->status = 0;

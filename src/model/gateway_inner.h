@@ -92,10 +92,10 @@ void gateway_pay(struct forward *f);
 
 /* gateway_targets.c: finds the models that the client's name stands for. */
 void gateway_find_targets(struct forward *f, const char *model);
-/* Goes on to the next model. False: none is left. */
-bool gateway_next_target(struct forward *f);
 
 /* gateway_rewrite.c: chooses the provider and completes the request f->root. */
 int gateway_rewrite(struct forward *f, struct err *err);
+/* Goes on to the next model that the machine may use. False: none is left, and f is as before. */
+bool gateway_next_target(struct forward *f);
 /* Sets the limit of output tokens in the request. */
 void gateway_set_limit(struct forward *f, uint64_t max_tokens);

@@ -42,14 +42,6 @@ static int rewrite_find(struct forward *f, struct err *err) {
     return 0;
 }
 
-bool gateway_next_target(struct forward *f) {
-    struct err err = {0};
-    while (++f->target < f->target_count)
-        if (rewrite_aim(f, &err) == 0)
-            return true;
-    return false;
-}
-
 /* ---- The request ---- */
 
 static const char *const limit_names[] = {"max_completion_tokens", "max_output_tokens",
@@ -195,4 +187,18 @@ int gateway_rewrite(struct forward *f, struct err *err) {
     find_limit(f);
     want_usage(f);
     return check_reach(f, f->root, err);
+}
+
+/* ---- The next provider ---- */
+
+/* Each model is checked, because a model that searches by itself is known only by its name. */
+bool gateway_next_target(struct forward *f) {
+    struct err err = {0};
+    size_t before = f->target;
+    while (++f->target < f->target_count)
+        if (rewrite_aim(f, &err) == 0 && check_reach(f, f->root, &err) == 0)
+            return true;
+    f->target = before;
+    (void)rewrite_aim(f, &err); /* the outcome is reported for the provider that has failed */
+    return false;
 }

@@ -25,6 +25,8 @@ CONF = """[models]
 provider = a format=anthropic url=http://127.0.0.1:{port} key_env=OWNER_KEY
 provider = c format=chat url=http://127.0.0.1:{port}/v1 key_env=OWNER_KEY
 provider = r format=responses url=http://127.0.0.1:{port}/v1 key_env=OWNER_KEY
+alias = either c/down c/web-search
+alias = any c/down c/web-search c/plain
 """
 
 
@@ -48,10 +50,11 @@ class Provider(Stranger):
 
     def do_POST(self):
         asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.heard.append(json.loads(asked)["model"])
         found = [DIRECT.open(url, timeout=60).read().decode() for url in re.findall(r'http://127[^"\\]+', asked)]
         answer = next(a for end, a in ANSWERS.items() if self.path.endswith(end))
         body = json.dumps(answer).replace("WORD", " ".join(found) or "nothing").encode()
-        self.send_response(200)
+        self.send_response(503 if self.server.heard[-1] == "down" else 200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -97,6 +100,7 @@ def stranger():
 def module_daemon():
     provider = serve(Provider)
     d = WithModels(conf=CONF.format(port=provider.server_port))
+    d.provider = provider
     yield d
     d.stop()
     end(provider)
@@ -153,3 +157,16 @@ def test_what_a_provider_fetched_taints(daemon, stranger, form):
         assert status == 200 and "word-of-a-stranger" in text and daemon.tainted(box) == "models.carrel"
         assert daemon.ask(box, form, body)[0] == 403, "it has been tainted by the first one"
         assert stranger.heard.count(f"/{box}-{n}") == 1
+
+
+def test_the_next_model_of_an_alias_is_checked_too(daemon):
+    """A model that searches is not tried for a machine that a taint has closed, and taints others."""
+    heard = daemon.provider.heard
+    free, box, fresh = daemon.machine(models={"allow": True}), *(daemon.machine(models={"allow": True}, guard=True) for _ in range(2))
+    for machine in (free, box):
+        daemon.post(f"/v1/machines/{machine}/grants", {"kind": "env", "what": "WORD", "value": "x", "untrusted": True})
+    for machine, alias, status, models in ((free, "either", 200, ["down", "web-search"]), (box, "either", 503, ["down"]),
+                                           (box, "any", 200, ["down", "plain"]), (fresh, "either", 200, ["down", "web-search"])):
+        del heard[:]
+        assert (daemon.ask(machine, "chat", {**plain("chat"), "model": alias})[0], heard) == (status, models)
+    assert daemon.tainted(fresh) == "models.carrel"
