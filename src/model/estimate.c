@@ -41,46 +41,105 @@ void model_estimates_free(struct model_estimates *e) {
 
 /* ---- The size of a request ---- */
 
-static bool is_image_type(const char *media) {
-    return media && strncmp(media, "image/", 6) == 0;
+/*
+ * Where a format has images. Only there is data an image: elsewhere the same object or string is
+ * text, such as the arguments of a tool, and costs as text.
+ */
+struct image_place {
+    const struct model_codec *codec;
+    const char *ways[6];    /* members that lead from the request to the parts of messages */
+    const char *types[3];   /* the "type" of a part with an image; none: parts have no type */
+    const char *members[3]; /* the member of a part that is the image, or has it ... */
+    const char *inner;      /* ... as this member; NULL: it is the image itself */
+    const char *media[3];   /* members that name its media type; none: it is a data: URL */
+};
+static const struct image_place image_places[] = {
+    {&model_anthropic,
+     {"messages", "content", "source"},
+     {"image"},
+     {"source"},
+     "data",
+     {"media_type"}},
+    {&model_chat, {"messages", "content"}, {"image_url"}, {"image_url"}, "url", {NULL}},
+    {&model_responses,
+     {"input", "content", "output"},
+     {"input_image", "computer_screenshot"},
+     {"image_url"},
+     NULL,
+     {NULL}},
+    {&model_gemini,
+     {"contents", "parts", "functionResponse"},
+     {NULL},
+     {"inlineData", "inline_data"},
+     "data",
+     {"mimeType", "mime_type"}},
+};
+
+static const struct image_place *place_of(const struct model_codec *codec) {
+    for (size_t i = 0; i < sizeof(image_places) / sizeof(*image_places); i++)
+        if (image_places[i].codec == codec)
+            return &image_places[i];
+    return NULL;
 }
 
-/* {"media_type": "image/png", "data": ...} and the other spellings of it. */
-static bool is_image(const json_t *object) {
-    static const char *const names[] = {"media_type", "mimeType", "mime_type"};
-    if (!json_is_string(json_object_get(object, "data")))
-        return false;
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-        if (is_image_type(json_member(object, names[i])))
+static bool is_listed(const char *const *names, const char *name) {
+    while (*names && strcmp(*names, name) != 0)
+        names++;
+    return *names != NULL;
+}
+
+static bool is_image(const struct image_place *p, const json_t *holder, const json_t *data) {
+    const char *text = json_string_value(data);
+    if (!p->media[0])
+        return text && strncmp(text, "data:image/", 11) == 0;
+    for (size_t i = 0; p->media[i]; i++)
+        if (text && strncmp(json_member_or(holder, p->media[i], ""), "image/", 6) == 0)
             return true;
     return false;
 }
 
-/* The parser limits how deep values are nested, and so the recursion. */
-static void size_add(const json_t *value, struct model_size *s) {
+/* Returns the string of a part that is the bytes of an image. NULL: none. */
+static const json_t *image_of(const struct image_place *p, const json_t *part) {
+    if (p->types[0] && !is_listed(p->types, json_member_or(part, "type", "")))
+        return NULL;
+    for (size_t i = 0; p->members[i]; i++) {
+        const json_t *holder = json_object_get(part, p->members[i]);
+        const json_t *data = p->inner ? json_object_get(holder, p->inner) : holder;
+        if (is_image(p, holder, data))
+            return data;
+    }
+    return NULL;
+}
+
+/*
+ * place: the value may be a part or lead to one; NULL: it does not. image: the string that is an
+ * image. The parser limits how deep values are nested, and so the recursion.
+ */
+static void size_add(const json_t *value, const struct image_place *place, const json_t *image,
+                     struct model_size *s) {
     enum { PLAIN = 5, QUOTES = 3 };
-    const char *key, *text = json_string_value(value);
+    const char *key;
     json_t *item;
     size_t i;
-    if (json_is_object(value) && is_image(value)) {
+    if (image && value == image) {
         s->images++;
     } else if (json_is_object(value)) {
+        if (place && !image)
+            image = image_of(place, value);
         json_object_foreach((json_t *)value, key, item) {
             s->bytes += strlen(key) + QUOTES;
-            size_add(item, s);
+            size_add(item, place && is_listed(place->ways, key) ? place : NULL, image, s);
         }
     } else if (json_is_array(value)) {
-        json_array_foreach(value, i, item) size_add(item, s);
-    } else if (text && strncmp(text, "data:image/", 11) == 0) {
-        s->images++;
+        json_array_foreach(value, i, item) size_add(item, place, image, s);
     } else {
-        s->bytes += text ? json_string_length(value) + QUOTES : PLAIN;
+        s->bytes += json_is_string(value) ? json_string_length(value) + QUOTES : PLAIN;
     }
 }
 
-struct model_size model_size_of(const json_t *request) {
+struct model_size model_size_of(const struct model_codec *codec, const json_t *request) {
     struct model_size s = {0};
-    size_add(request, &s);
+    size_add(request, place_of(codec), NULL, &s);
     return s;
 }
 

@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 
+#include "model/codec.h"
 #include "model/price.h"
 
 enum {
@@ -21,8 +22,11 @@ struct model_size {
     uint64_t bytes; /* decoded text and JSON, without images */
     uint64_t images;
 };
-/* Measures a request: escapes such as \u00e9 count as the character, and images are left out. */
-struct model_size model_size_of(const json_t *request);
+/*
+ * Measures a request: escapes such as \u00e9 count as the character. The bytes of an image are left
+ * out, but only where the format has images.
+ */
+struct model_size model_size_of(const struct model_codec *codec, const json_t *request);
 
 struct model_estimates;
 struct model_estimates *model_estimates_new(void);

@@ -128,7 +128,7 @@ void gateway_pay(struct forward *f) {
         send_start(f);
         return;
     }
-    f->size = model_size_of(f->root);
+    f->size = model_size_of(f->codec, f->root);
     f->guess = model_estimate(ledger_estimates(f->paid.ledger), &who, &f->size, f->max_tokens);
     send_hold(f);
 }

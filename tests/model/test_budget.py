@@ -230,6 +230,16 @@ def test_a_client_that_leaves_pays_reported_input_and_received_output(world):
     assert spent["tokens"] == 700 + 700 and spent["calls"] == 1
 
 
+@pytest.mark.parametrize("in_part", [False, True])
+def test_text_that_looks_like_an_image_is_estimated_as_text(world, in_part):
+    server, g = world(answer_any(), tokens=10_000)
+    text = "data:image/png;base64," + "text " * 40000
+    content = [{"type": "text", "text": text}] if in_part else text
+    status, body, _ = g.post(CHAT, dict(BODY, max_tokens=100, messages=[{"role": "user", "content": content}]))
+    assert status == 402 and int(re.search(rb"may take (\d+)", body)[1]) > 20_000 - 100, body
+    assert not server.requests
+
+
 def test_an_answer_that_is_charged_anyway_is_read_to_its_end(world):
     gone = threading.Event()
 
@@ -282,6 +292,6 @@ def test_estimates_follow_what_the_provider_reports(world):
         assert g.post(CHAT, long)[0] == 200
     # 2 bytes per token were reported.
     assert 900000 < estimate() < 1001000
-    # Escapes count as the characters that they stand for, and images do not count.
+    # The bytes of an image do not count.
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 2000000}}
     assert g.post(CHAT, dict(BODY, model="c/free-x", max_tokens=100, messages=[{"role": "user", "content": [image]}]))[0] == 200

@@ -16,42 +16,101 @@ static const struct conf_model priced = {.name = "m",
                                          .cache_write = 3750000,
                                          .cache_write_long = 6000000};
 
-static struct model_size size_of(const char *text) {
+static struct model_size size_of(const struct model_codec *codec, const char *text) {
     json_t *root = json_loads(text, 0, NULL);
     assert_non_null(root);
-    struct model_size s = model_size_of(root);
+    struct model_size s = model_size_of(codec, root);
     json_decref(root);
     return s;
+}
+
+/* Measures a request with 2,000 bytes of data where its text has "DATA". */
+static struct model_size size_with(const struct model_codec *codec, const char *request) {
+    char data[2001], text[2400];
+    const char *at = strstr(request, "DATA");
+    memset(data, 'A', 2000);
+    data[2000] = '\0';
+    assert_non_null(at);
+    snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - request), request, data, at + 4);
+    return size_of(codec, text);
 }
 
 static void estimates_freep(struct model_estimates **e) {
     model_estimates_free(*e);
 }
 
-static void escapes_count_as_characters_and_images_are_left_out(void **state) {
+static void escapes_count_as_characters(void **state) {
     (void)state;
-    assert_int_equal(size_of("{\"a\":\"\\u4e2d\\u6587\"}").bytes,
-                     size_of("{\"a\":\"中文\"}").bytes);
-    assert_int_equal(size_of("{\"a\":\"xyz\"}").bytes, 1 + 3 + 3 + 3);
-    static const char *const images[] = {
-        "{\"type\":\"base64\",\"media_type\":\"image/png\",\"data\":\"%s\"}",
-        "{\"url\":\"data:image/png;base64,%s\"}",
-        "{\"inlineData\":{\"mimeType\":\"image/jpeg\",\"data\":\"%s\"}}",
-        "[{\"inline_data\":{\"mime_type\":\"image/jpeg\",\"data\":\"%s\"}}]",
+    assert_int_equal(size_of(&model_chat, "{\"a\":\"\\u4e2d\\u6587\"}").bytes,
+                     size_of(&model_chat, "{\"a\":\"中文\"}").bytes);
+    assert_int_equal(size_of(&model_chat, "{\"a\":\"xyz\"}").bytes, 1 + 3 + 3 + 3);
+}
+
+#define ANTHROPIC_IMAGE(data) \
+    "{\"type\":\"image\",\"source\":{\"media_type\":\"image/png\",\"data\":\"" data "\"}}"
+#define CHAT_IMAGE "{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:image/png;base64,DATA\"}}"
+#define INPUT_IMAGE "{\"type\":\"input_image\",\"image_url\":\"data:image/png;base64,DATA\"}"
+#define GEMINI_IMAGE "{\"inlineData\":{\"mimeType\":\"image/jpeg\",\"data\":\"DATA\"}}"
+
+struct sized {
+    const struct model_codec *codec;
+    const char *request;
+};
+
+static void images_are_left_out(void **state) {
+    static const struct sized rows[] = {
+        {&model_anthropic, "{\"messages\":[{\"content\":[" ANTHROPIC_IMAGE("DATA") "]}]}"},
+        {&model_anthropic,
+         "{\"messages\":[{\"content\":[{\"type\":\"tool_result\",\"content\":[" ANTHROPIC_IMAGE(
+             "DATA") "]}]}]}"},
+        {&model_anthropic, "{\"messages\":[{\"content\":[{\"type\":\"document\",\"source\":"
+                           "{\"content\":[" ANTHROPIC_IMAGE("DATA") "]}}]}]}"},
+        {&model_chat, "{\"messages\":[{\"content\":[" CHAT_IMAGE "]}]}"},
+        {&model_responses, "{\"input\":[{\"content\":[" INPUT_IMAGE "]}]}"},
+        {&model_responses,
+         "{\"input\":[{\"type\":\"function_call_output\",\"output\":[" INPUT_IMAGE "]}]}"},
+        {&model_gemini, "{\"contents\":[{\"parts\":[" GEMINI_IMAGE "]}]}"},
+        {&model_gemini, "{\"contents\":{\"parts\":[{\"inline_data\":{\"mime_type\":\"image/png\","
+                        "\"data\":\"DATA\"}}]}}"},
     };
-    char data[2001], text[2200];
-    memset(data, 'A', 2000);
-    data[2000] = '\0';
-    for (size_t i = 0; i < sizeof(images) / sizeof(*images); i++) {
-        /* NOLINTNEXTLINE: the formats are the rows above */
-        snprintf(text, sizeof(text), "%.*s%s%s", (int)(strstr(images[i], "%s") - images[i]),
-                 images[i], data, strstr(images[i], "%s") + 2);
-        assert_int_equal(size_of(text).images, 1);
-        assert_true(size_of(text).bytes < 100);
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct model_size s = size_with(rows[i].codec, rows[i].request);
+        assert_int_equal(s.images, 1);
+        assert_true(s.bytes < 200);
     }
-    snprintf(text, sizeof(text), "{\"media_type\":\"application/pdf\",\"data\":\"%s\"}", data);
-    assert_int_equal(size_of(text).images, 0);
-    assert_true(size_of(text).bytes > 2000);
+}
+
+/* Otherwise a client could send any text for the price of an image. */
+static void what_looks_like_an_image_elsewhere_is_text(void **state) {
+    static const struct sized rows[] = {
+        {&model_chat, "{\"messages\":[{\"content\":\"data:image/png;base64,DATA\"}]}"},
+        {&model_chat, "{\"messages\":[{\"content\":[{\"type\":\"text\","
+                      "\"text\":\"data:image/png;base64,DATA\"}]}]}"},
+        {&model_chat, "{\"messages\":[{\"content\":[" ANTHROPIC_IMAGE("DATA") "]}]}"},
+        {&model_chat, "{\"messages\":[{\"tool_calls\":[" CHAT_IMAGE "]}]}"},
+        {&model_chat, "{\"tools\":[" CHAT_IMAGE "]}"},
+        {&model_chat, "{\"input\":\"data:image/png;base64,DATA\"}"},
+        {&model_chat, "{\"messages\":[{\"content\":[{\"text\":\"DATA\",\"type\":\"image_url\","
+                      "\"image_url\":{\"url\":\"data:image/png;base64,A\"}}]}]}"},
+        {&model_anthropic, "{\"system\":[" ANTHROPIC_IMAGE("DATA") "]}"},
+        {&model_anthropic,
+         "{\"messages\":[{\"content\":[{\"type\":\"tool_use\",\"input\":" ANTHROPIC_IMAGE(
+             "DATA") "}]}]}"},
+        {&model_anthropic, "{\"messages\":[{\"content\":[{\"type\":\"document\",\"source\":"
+                           "{\"media_type\":\"image/png\",\"data\":\"DATA\"}}]}]}"},
+        {&model_responses, "{\"input\":\"data:image/png;base64,DATA\"}"},
+        {&model_responses, "{\"instructions\":\"data:image/png;base64,DATA\"}"},
+        {&model_responses, "{\"input\":[{\"content\":[{\"type\":\"input_text\","
+                           "\"image_url\":\"data:image/png;base64,DATA\"}]}]}"},
+        {&model_gemini,
+         "{\"contents\":[{\"parts\":[{\"functionResponse\":{\"response\":" GEMINI_IMAGE "}}]}]}"},
+        {&model_gemini, "{\"contents\":[{\"parts\":[{\"inlineData\":{\"mimeType\":\"text/plain\","
+                        "\"data\":\"DATA\"}}]}]}"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        assert_true(size_with(rows[i].codec, rows[i].request).bytes > 2000);
 }
 
 static void the_first_call_of_a_model_has_fixed_ratios(void **state) {
@@ -256,7 +315,8 @@ static void a_budget_is_exceeded_only_by_errors_of_estimates(void **state) {
         runs, (double)most / 1e6, (double)total / runs / 1e6);
 }
 
-UNIT_MAIN(cmocka_unit_test(escapes_count_as_characters_and_images_are_left_out),
+UNIT_MAIN(cmocka_unit_test(escapes_count_as_characters), cmocka_unit_test(images_are_left_out),
+          cmocka_unit_test(what_looks_like_an_image_elsewhere_is_text),
           cmocka_unit_test(the_first_call_of_a_model_has_fixed_ratios),
           cmocka_unit_test(calls_of_the_same_account_and_model_correct_it),
           cmocka_unit_test(the_rest_of_a_budget_gives_the_tokens_that_fit),
