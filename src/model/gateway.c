@@ -70,8 +70,9 @@ void gateway_free(struct gateway *g) {
 /* ---- Clients that leave ---- */
 
 /*
- * An answer that the provider charges completely is read to its end, so that its usage is known. A
- * stream of another provider ends, and costs what has arrived.
+ * An answer is read on without its client until its usage is known: otherwise a client that always
+ * leaves early would pay estimates only. A stream that has reported its input ends, and costs what
+ * has arrived, unless the provider charges it completely.
  */
 static void on_gone(struct http_exchange *x) {
     struct forward *f = x->user;
@@ -80,12 +81,12 @@ static void on_gone(struct http_exchange *x) {
     forward_detach(f);
     http_drop(x);
     f->x = NULL;
-    if (f->fetch && (!f->stream || f->provider.charges_whole))
+    if (f->fetch && !gateway_may_leave(f))
         return;
     if (f->fetch) {
-        gateway_settle_part(f, 0, "the client closed the connection");
+        gateway_settle_part(f, 0, GATEWAY_LEFT);
     } else {
-        gateway_tell(f, 0, &(struct model_usage){0}, true, "the client closed the connection");
+        gateway_tell(f, 0, &(struct model_usage){0}, true, GATEWAY_LEFT);
         paid_nothing(&f->paid);
     }
     forward_free(f);

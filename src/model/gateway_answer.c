@@ -135,13 +135,22 @@ static bool pass_bytes(struct forward *f, const char *bytes, size_t n) {
     return true;
 }
 
+static bool input_is_known(const struct forward *f, struct model_usage *ret) {
+    return f->reader && model_stream_usage(f->reader, ret) && model_usage_total(ret) > ret->out;
+}
+
+bool gateway_may_leave(const struct forward *f) {
+    struct model_usage usage;
+    return !f->provider.charges_whole && input_is_known(f, &usage);
+}
+
 /* The usage is parsed on the way. */
 static bool answer_on_bytes(void *arg, const char *bytes, size_t n) {
     struct forward *f = arg;
     if (!f->begun)
         return buf_add(&f->whole, bytes, n);
     (void)model_stream_feed(f->reader, bytes, n, NULL);
-    return pass_bytes(f, bytes, n);
+    return f->x ? pass_bytes(f, bytes, n) : !gateway_may_leave(f);
 }
 
 /* ---- Usage ---- */
@@ -177,7 +186,7 @@ static bool part_usage(const struct forward *f, struct model_usage *ret) {
     if (!f->begun || !f->paid.ledger)
         return false;
     *ret = (struct model_usage){0};
-    if (!model_stream_usage(f->reader, ret) || model_usage_total(ret) == ret->out)
+    if (!input_is_known(f, ret))
         ret->in = f->guess.usage.in;
     uint64_t out =
         model_estimate_text(ledger_estimates(f->paid.ledger), &who, model_stream_bytes(f->reader));
@@ -198,7 +207,10 @@ static void answer_settle(struct forward *f, enum fetch_end end, const char *why
     const struct model_subject who = subject_of(f);
     bool refused = f->status != 0 && f->status != 200;
     bool costs = !refused && end != FETCH_CONNECT && end != FETCH_TRUST;
-    bool known = !costs || (end == FETCH_DONE && read_usage(f, &usage));
+    bool left = end == FETCH_STOPPED && !f->x; /* see answer_on_bytes() */
+    bool known = !costs || ((end == FETCH_DONE || left) && read_usage(f, &usage));
+    if (left)
+        why = GATEWAY_LEFT;
     if (!known) {
         gateway_settle_part(f, f->x ? f->status : 0, end == FETCH_DONE ? NULL : why);
         return;

@@ -84,6 +84,9 @@ enum model_failure gateway_failure(const struct err *err);
 void gateway_tell(struct forward *f, int status, const struct model_usage *usage, bool is_exact,
                   const char *why);
 extern const struct fetch_events gateway_events;
+#define GATEWAY_LEFT "the client closed the connection"
+/* True if a stream without its client can end now, because its input is known. */
+bool gateway_may_leave(const struct forward *f);
 /* Ends a call whose answer did not arrive completely, and charges what is known of it. */
 void gateway_settle_part(struct forward *f, int status, const char *why);
 

@@ -230,6 +230,44 @@ def test_a_client_that_leaves_pays_reported_input_and_received_output(world):
     assert spent["tokens"] == 700 + 700 and spent["calls"] == 1
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_client_that_leaves_pays_the_input_that_is_reported_later(world, begun):
+    """A Chat stream reports its usage at the end, so it is read although its client has left."""
+    gone, records = threading.Event(), chat_stream("y" * 40, (5000, 30))
+
+    def answer(_):
+        early = records[:2] if begun else []
+        return stream([*early, lambda: gone.wait(30 * PATIENCE), *records[len(early):]])
+
+    server, g = world(answer, micro=10**9)
+    s = send(g, CHAT, dict(BODY, stream=True, max_tokens=9000))
+    until(lambda: server.requests)
+    while begun and b"yyy" not in s.recv(65536):
+        pass
+    s.close()
+    time.sleep(0.3)
+    gone.set()
+    time.sleep(0.7)
+    assert g.end() == {"tokens": 5030, "micro": 5000 * 3 + 30 * 15, "held": 0, "calls": 1}
+
+
+def test_a_stream_without_its_client_ends_when_its_input_is_reported(world):
+    gone, records = threading.Event(), messages_stream("y" * 2800, (700, 5000))
+
+    def answer(_):
+        return stream([lambda: gone.wait(30 * PATIENCE), *records[:3], lambda: time.sleep(1), *records[3:]])
+
+    server, g = world(answer, micro=10**9)
+    s = send(g, MESSAGES, dict(BODY, stream=True, max_tokens=9000))
+    until(lambda: server.requests)
+    s.close()
+    time.sleep(0.3)
+    gone.set()
+    time.sleep(0.5)
+    spent = g.end()
+    assert 700 <= spent["tokens"] <= 1400 and spent["calls"] == 1
+
+
 @pytest.mark.parametrize("in_part", [False, True])
 def test_text_that_looks_like_an_image_is_estimated_as_text(world, in_part):
     server, g = world(answer_any(), tokens=10_000)

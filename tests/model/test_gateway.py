@@ -152,7 +152,7 @@ def test_models_are_listed(gate):
     assert [m["id"] for m in json.loads(c.getresponse().read())["data"]] == ["m"]
 
 
-def test_a_machine_that_leaves_pays_what_arrived(gate):
+def test_a_stream_pays_what_arrived_if_the_daemon_stops(gate):
     g = gate([{"fault": {"kind": "slow", "ms": 20000, "times": 1}, "say": "x" * 3000}])
     s = socket.create_connection(("127.0.0.1", g.port))
     body = json.dumps(dict(BODY, stream=True, max_tokens=500)).encode()
