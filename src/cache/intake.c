@@ -186,11 +186,9 @@ static void worker_ended(void *arg, const struct child_end *end) {
         queue_work(i, index_run, index_done);
         return;
     }
+    const char *why = end->late ? "timed out" : *end->said ? end->said : "carrel-packages failed";
     log_line(LOG_WARN, "cache", "verify package document '%s%s': %.*s", i->subject.origin,
-             i->subject.path, (int)strcspn(end->said, "\n"),
-             end->late    ? "timed out"
-             : *end->said ? end->said
-                          : "carrel-packages failed");
+             i->subject.path, (int)strcspn(why, "\n"), why);
     intake_over(i);
 }
 

@@ -1,4 +1,5 @@
 """The package cache: what was downloaded and verified is delivered again, under the same rules, to the same owner only."""
+import functools
 import gzip
 import os
 import pathlib
@@ -11,7 +12,7 @@ import pytest
 
 import archives
 from archives import DEB, LIST, REGISTRY, RELEASE
-from carrel import PROGRAM
+from carrel import BUILD, PROGRAM
 from daemon import Daemon
 
 HOST = archives.apt_host()
@@ -62,11 +63,26 @@ def registry():
 CERTIFICATES = pathlib.Path(tempfile.mkdtemp(prefix="cg-", dir="/tmp"))
 
 
-def make_daemon(signer, size):
+class Own(Daemon):
+    """A daemon whose carrel-packages is a script of the test."""
+
+    def __init__(self, where, script, *options, **more):
+        shutil.copytree(BUILD / "libexec", where / "libexec", ignore=lambda d, names: [n for n in names if n.endswith(".p")])
+        shutil.copy(BUILD / "carrel", where / "carrel")
+        where.chmod(0o711)
+        worker = where / "libexec/carrel-packages"
+        worker.unlink()
+        worker.write_text("#!/bin/sh\n" + script)
+        worker.chmod(0o755)
+        self.program = where / "libexec/carrel-daemon"
+        super().__init__(*options, **more)
+
+
+def make_daemon(signer, size, of=Daemon):
     (CERTIFICATES / "hosts").write_text(f"{archives.ADDRESS} {HOST} {REGISTRY} other.test\n")
     archives.make_context(CERTIFICATES)
     CERTIFICATES.chmod(0o711)
-    return Daemon("--listen", "127.0.0.1:0", conf=f"[gate]\nhosts = {CERTIFICATES}/hosts\nca = {CERTIFICATES}/ca.pem\npackage_cache = {size}\npackage_keyring = {signer.ring}\n"
+    return of("--listen", "127.0.0.1:0", conf=f"[gate]\nhosts = {CERTIFICATES}/hosts\nca = {CERTIFICATES}/ca.pem\npackage_cache = {size}\npackage_keyring = {signer.ring}\n"
                        "[journal]\nrefusals = 100000\n")
 
 
@@ -424,6 +440,19 @@ def test_cache_can_be_turned_off(signer, archive, deb):
         for _ in range(2):
             fetch(d, box, URL + DEB)
         assert archive.paths().count(DEB) == 2 and cache_files(d, "[orlt]") == []
+    finally:
+        d.clear()
+        d.stop()
+
+
+@pytest.mark.parametrize("script,why", [("exit 1\n", "carrel-packages failed"), ("printf 'one\\ntwo\\n' >&2; exit 1\n", "one")], ids=["silent", "two lines"])
+def test_log_says_why_a_document_was_not_verified(signer, archive, deb, tmp_path, script, why):
+    d = make_daemon(signer, "128M", functools.partial(Own, tmp_path, script))
+    try:
+        archives.publish(archive, signer, {FILE: ("big", "1.0~a", deb)})
+        learn(d, machine(d), RELEASE)
+        line = d.until(lambda: [n for n in d.log().splitlines() if "verify package document" in n])[0]
+        assert line.endswith(f"{RELEASE}': {why}"), line
     finally:
         d.clear()
         d.stop()
