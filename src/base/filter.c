@@ -12,18 +12,26 @@
 
 #include "base/native.h"
 
-enum { OURSELVES = -1, VALUES = 6, RULE_MAX = VALUES + 4 };
+enum { OURSELVES = -1, VALUES = 6, RULE_MAX = VALUES + 5 };
 
-/* Calls that could signal any process of the same user. They are allowed only if argument `arg` has
- * one of these values. */
+#define WHOLE UINT32_MAX
+#define WRITING (O_ACCMODE | O_CREAT | O_TRUNC)
+
+/* Calls that could signal any process of the same user, or change files. They are allowed only if
+ * the bits `mask` of argument `arg` have one of these values. */
 static const struct rule {
     int call;
     unsigned arg;
+    uint32_t mask;
     unsigned count;
     int values[VALUES];
 } rules[] = {
-    {SYS_tgkill, 0, 1, {OURSELVES}},
-    {SYS_fcntl, 1, VALUES, {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL}},
+    {SYS_tgkill, 0, WHOLE, 1, {OURSELVES}},
+    {SYS_fcntl, 1, WHOLE, VALUES, {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL}},
+    {SYS_openat, 2, WRITING, 1, {O_RDONLY}},
+#ifdef SYS_open
+    {SYS_open, 1, WRITING, 1, {O_RDONLY}},
+#endif
 };
 enum { RULES = sizeof(rules) / sizeof(*rules) };
 
@@ -36,9 +44,10 @@ static bool is_listed(int call, const int *calls, size_t count) {
 
 static struct sock_filter *put_rule(struct sock_filter *end, const struct rule *r) {
     *end++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)r->call, 0,
-                                          (unsigned char)(r->count + 3));
+                                          (unsigned char)(r->count + 4));
     *end++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
                                           offsetof(struct seccomp_data, args) + 8 * r->arg);
+    *end++ = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, r->mask);
     for (unsigned i = 0; i < r->count; i++)
         *end++ = (struct sock_filter)BPF_JUMP(
             BPF_JMP | BPF_JEQ | BPF_K,

@@ -1,7 +1,8 @@
 /*
  * A seccomp filter for workers that need few system calls. Other calls fail with EPERM. Calls of
  * another architecture kill the process. tgkill() works only on the worker itself, and commands of
- * fcntl() that could send signals are refused.
+ * fcntl() that could send signals are refused. openat() and open() only open existing files for
+ * reading.
  */
 #pragma once
 

@@ -1,4 +1,5 @@
-/* Workers that read what machines wrote: what their filter leaves of calls that signal others. */
+/* Workers that read what machines wrote: what their filter leaves of calls that signal others or
+ * change files. */
 #include "tests/unit/unit.h"
 
 #include <errno.h>
@@ -16,10 +17,11 @@ static bool is_refused(long r) {
 
 /* In a child: what it may do to its parent, and to itself. 0: all is as it should be. */
 static int try_all(pid_t other, bool filtered) {
-    static const int calls[] = {SYS_tgkill, SYS_fcntl, SYS_exit_group, SYS_exit};
+    static const int calls[] = {SYS_tgkill, SYS_fcntl, SYS_openat, SYS_exit_group, SYS_exit};
+    static const int writes[] = {O_WRONLY, O_RDWR, O_RDONLY | O_TRUNC, O_RDONLY | O_CREAT};
     int fd = open("/dev/null", O_RDONLY);
     pid_t self = getpid();
-    if (filtered && (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || filter_allow(calls, 4) < 0))
+    if (filtered && (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || filter_allow(calls, 5) < 0))
         return 1;
     /* Signal 0 asks whether it could. */
     if (is_refused(syscall(SYS_tgkill, other, other, 0)) != filtered)
@@ -31,7 +33,12 @@ static int try_all(pid_t other, bool filtered) {
         return 4;
     if (syscall(SYS_fcntl, fd, F_GETFL) < 0 || syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 3) < 0)
         return 5;
-    return is_refused(syscall(SYS_getuid)) == filtered ? 0 : 6;
+    for (size_t i = 0; i < sizeof(writes) / sizeof(*writes); i++)
+        if (is_refused(syscall(SYS_openat, AT_FDCWD, "/dev/null", writes[i], 0)) != filtered)
+            return 6;
+    if (syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY | O_CLOEXEC | O_NOFOLLOW) < 0)
+        return 7;
+    return is_refused(syscall(SYS_getuid)) == filtered ? 0 : 8;
 }
 
 static int outcome(bool filtered) {
@@ -43,7 +50,7 @@ static int outcome(bool filtered) {
     return status;
 }
 
-static void a_worker_signals_nobody_but_itself(void **state) {
+static void a_worker_signals_nobody_but_itself_and_opens_nothing_for_writing(void **state) {
     (void)state;
     if (UNIT_SANITIZED) {
         print_message("the filter refuses calls of the sanitizer itself\n");
@@ -57,5 +64,5 @@ static void the_control_of_that_without_a_filter_it_could(void **state) {
     assert_int_equal(outcome(false), 0);
 }
 
-UNIT_MAIN(cmocka_unit_test(a_worker_signals_nobody_but_itself),
+UNIT_MAIN(cmocka_unit_test(a_worker_signals_nobody_but_itself_and_opens_nothing_for_writing),
           cmocka_unit_test(the_control_of_that_without_a_filter_it_could))
