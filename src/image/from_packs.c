@@ -17,17 +17,23 @@
 /* Chunks of older packs may be used again, so some packs and frames are kept open. */
 enum { PACKS_OPEN = 64, FRAMES_OPEN = 16 };
 
+/* What work counts for, as bytes that the import reads. Otherwise chunks of one byte, which cost an
+ * attacker little, would take hours. */
+enum { PACK_COST = 64 << 10, FRAME_COST = 4096, CHUNK_COST = 256 };
+
 struct open_pack {
     void *bytes; /* mapped; NULL: none */
     size_t size;
     uint32_t number;
     struct packfile file;
+    struct packfile_part *parts; /* its frames */
 };
 
 struct open_frame {
     uint8_t *raw; /* NULL: none */
     uint32_t pack;
     struct packfile_part part;
+    uint32_t *offsets; /* of its chunks in `raw`, and of the end */
 };
 
 struct from_packs {
@@ -60,6 +66,7 @@ struct from_packs {
 static void open_pack_done(struct open_pack *p) {
     if (p->bytes)
         munmap(p->bytes, p->size);
+    free(p->parts);
     *p = (struct open_pack){.bytes = NULL};
 }
 
@@ -69,8 +76,10 @@ void from_packs_close(struct from_packs **at) {
         return;
     for (unsigned i = 0; i < PACKS_OPEN; i++)
         open_pack_done(&f->packs[i]);
-    for (unsigned i = 0; i < FRAMES_OPEN; i++)
+    for (unsigned i = 0; i < FRAMES_OPEN; i++) {
         free(f->frames[i].raw);
+        free(f->frames[i].offsets);
+    }
     for (uint32_t i = 0; f->paths && i < f->manifest.entry_count; i++)
         free(f->paths[i]);
     if (f->tar)
@@ -140,6 +149,20 @@ static int load_manifest(struct from_packs *f, const json_t *layer, struct err *
     return manifest_read(f->text.data ? f->text.data : "", f->text.len, &f->manifest, err);
 }
 
+/* Notes where the frames of a pack are. */
+static int list_parts(struct from_packs *f, struct open_pack *p, struct err *err) {
+    struct packfile_part part = {.count = 0};
+    if (unpack_count_read(f->unpack, PACK_COST + (uint64_t)p->file.chunk_count * CHUNK_COST, err) <
+        0)
+        return -1;
+    p->parts = calloc(p->file.frame_count, sizeof(*p->parts));
+    if (!p->parts)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    while (packfile_next(&p->file, &part))
+        p->parts[part.number - 1] = part;
+    return 0;
+}
+
 /* Opens a pack over the one that was opened first. Nobody else writes to the spooled file. */
 static int map_pack(struct from_packs *f, uint32_t number, struct open_pack *to, struct err *err) {
     uint8_t hash[SHA256_BYTES];
@@ -162,7 +185,7 @@ static int map_pack(struct from_packs *f, uint32_t number, struct open_pack *to,
         return err_sys(err, "cannot read a pack of the image archive");
     *to = (struct open_pack){.bytes = bytes, .size = (size_t)st.st_size, .number = number};
     if ((!f->verified[number] && check_hash(bytes, to->size, hex, err) < 0) ||
-        packfile_read(bytes, to->size, &to->file, err) < 0)
+        packfile_read(bytes, to->size, &to->file, err) < 0 || list_parts(f, to, err) < 0)
         return -1;
     f->verified[number] = true;
     return to->file.chunk_count == chunks
@@ -203,32 +226,61 @@ static bool frame_has(const struct open_frame *o, uint32_t pack, uint32_t chunk)
            chunk - o->part.first < o->part.count;
 }
 
+static const struct packfile_part *part_of(const struct open_pack *p, uint32_t chunk) {
+    uint32_t low = 0, high = p->file.frame_count;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (p->parts[middle].first <= chunk)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &p->parts[low];
+}
+
+/* Notes where the chunks of a frame are, so that finding one takes the same time for each. */
+static int list_offsets(const struct packfile *p, const struct packfile_part *part,
+                        struct open_frame *to, struct err *err) {
+    free(to->offsets);
+    to->offsets = calloc((size_t)part->count + 1, sizeof(*to->offsets));
+    if (!to->offsets)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    for (uint32_t i = 0; i < part->count; i++) {
+        struct packfile_chunk c;
+        packfile_chunk_at(p, part->first + i, &c);
+        to->offsets[i + 1] = to->offsets[i] + c.size;
+    }
+    return 0;
+}
+
 /* Decompresses the frame of a chunk, which counts as bytes that the import reads. */
 static int load_frame(struct from_packs *f, uint32_t pack, uint32_t chunk, struct open_frame *to,
                       struct err *err) {
     const struct open_pack *p = find_pack(f, pack, err);
-    struct packfile_part part = {.count = 0};
     if (!p)
         return -1;
-    while (packfile_next(&p->file, &part) && chunk - part.first >= part.count)
-        ;
-    if (unpack_count_read(f->unpack, part.raw_size, err) < 0)
+    const struct packfile_part *part = part_of(p, chunk);
+    uint64_t cost = FRAME_COST + part->raw_size + (uint64_t)part->count * CHUNK_COST;
+    to->part.count = 0;
+    if (unpack_count_read(f->unpack, cost, err) < 0 || list_offsets(&p->file, part, to, err) < 0)
         return -1;
-    uint8_t *raw = to->raw ? to->raw : malloc(PACKFILE_FRAME_MAX);
-    *to = (struct open_frame){.raw = raw, .pack = pack};
-    if (!raw)
+    to->raw = to->raw ? to->raw : malloc(PACKFILE_FRAME_MAX);
+    if (!to->raw)
         return err_set(err, ERR_LIMIT, "out of memory");
-    if (packfile_open(&p->file, &part, raw, err) < 0)
+    if (packfile_open(&p->file, part, to->raw, err) < 0)
         return -1;
-    to->part = part;
+    to->pack = pack;
+    to->part = *part;
     return 0;
 }
 
-/* *ret is valid until the next call. */
+/* Counts as bytes that the import reads. *ret is valid until the next call. */
 static int find_chunk(struct from_packs *f, uint32_t chunk, const uint8_t **ret, size_t *ret_size,
                       struct err *err) {
     uint32_t pack = pack_of(f, chunk), at = chunk - f->starts[pack];
     struct open_frame *frame = NULL;
+    if (unpack_count_read(f->unpack, CHUNK_COST, err) < 0)
+        return -1;
     for (unsigned i = 0; i < FRAMES_OPEN && !frame; i++)
         frame = frame_has(&f->frames[i], pack, at) ? &f->frames[i] : NULL;
     if (!frame) {
@@ -236,18 +288,10 @@ static int find_chunk(struct from_packs *f, uint32_t chunk, const uint8_t **ret,
         if (load_frame(f, pack, at, frame, err) < 0)
             return -1;
     }
-    const struct open_pack *p = find_pack(f, pack, err);
-    if (!p)
-        return -1;
-    *ret = frame->raw;
-    for (uint32_t i = frame->part.first;; i++) {
-        struct packfile_chunk c;
-        packfile_chunk_at(&p->file, i, &c);
-        *ret_size = c.size;
-        if (i == at)
-            return 0;
-        *ret += c.size;
-    }
+    const uint32_t *offset = &frame->offsets[at - frame->part.first];
+    *ret = frame->raw + offset[0];
+    *ret_size = offset[1] - offset[0];
+    return 0;
 }
 
 /* ---- the tar ---- */

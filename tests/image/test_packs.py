@@ -1,4 +1,5 @@
 """Images as packs: equal images give equal packs, a small change gives a small pack, and nothing damaged is imported."""
+import gzip
 import hashlib
 import io
 import json
@@ -272,3 +273,58 @@ def test_unknown_version_is_refused(daemon, large, text, code):
                                   b'{"layers": [{"manifest": 7}], "image": {}}', b'{"layers": [{"manifest": "' + b"a" * 64 + b'"}]}'])
 def test_image_without_layers_is_refused(daemon, large, text):
     assert refused(daemon, {**packs(daemon, "large"), "image.json": text})["code"] == "invalid"
+
+
+# ---- ones that cost much work ----
+
+
+def pack_of(*frames):
+    """frames: the chunks of each, a list of bytes."""
+    def compressed(data):
+        return subprocess.run(["zstd", "-qc", f"--stream-size={len(data)}"], input=data, stdout=subprocess.PIPE, check=True).stdout
+
+    stored = [compressed(b"".join(f)) for f in frames]
+    chunks = [c for f in frames for c in f]
+    return b"".join([b"CRLPACK\x01", u32(1), u32(len(frames)), u32(len(chunks)), *(u32(len(f)) + u32(len(z)) for f, z in zip(frames, stored)),
+                     *(hashlib.sha256(c).digest() + u32(len(c)) for c in chunks), *stored])
+
+
+def u32(n):
+    return n.to_bytes(4, "little")
+
+
+def one_file(made, numbers, size):
+    """An archive of packs: one file with the chunks of these numbers. made: the packs, each with the number of its chunks."""
+    attributes = (0o755).to_bytes(2, "little") + bytes(12)
+    manifest = b"".join([b"CRLTREE\x01", u32(len(made)), u32(2), *(bytes.fromhex(sha(p)) + u32(n) for p, n in made), b"\x01\x00\x00", attributes,
+                         b"\x02\x01\x01f", attributes, b"\x00", size.to_bytes(8, "little"), u32(len(numbers)), *map(u32, numbers)])
+    image = {"layers": [{"manifest": sha(manifest), "packs": [sha(p) for p, _ in made]}], "image": {}}
+    return gzip.compress(tar_of({"carrel-packs": b"1\n", **{"packs/" + sha(p): p for p, _ in made}, "manifests/" + sha(manifest): manifest,
+                                 "image.json": json.dumps(image).encode()}))
+
+
+QUOTA = 4 * MIB
+# Each of them is a file of far fewer bytes than the quota, but takes the work of far more.
+COSTLY = {
+    "one chunk again and again": lambda n: ([(pack_of([b"%d" % (i % 10) for i in range(100)]), 100)], [*range(100), *[99] * n]),
+    "frames of one chunk in turn": lambda n: ([(pack_of(*[[b"%d" % (i % 10)] for i in range(20)]), 20)], [i % 20 for i in range(n // 10)]),
+    "packs of one chunk in turn": lambda n: ([(pack_of([b"%c" % i]), 1) for i in range(70)], [i % 70 for i in range(70 + n // 100)]),
+}
+
+
+@pytest.mark.skipif(not shutil.which("zstd"), reason="zstd is not installed")
+@pytest.mark.parametrize("what", COSTLY)
+def test_work_counts_as_bytes_that_an_import_reads(fresh, what):
+    server = fresh("--listen", "127.0.0.1:0")
+    owner = server.tcp(owner="o", disk=str(QUOTA), scopes=["read", "run", "admin"])
+
+    def import_of(n):
+        made, numbers = COSTLY[what](n)
+        return one_file(made, numbers, len(numbers))
+
+    # The control: the same with less work is an image.
+    assert put(owner, import_of(1000), name="little")["entries"] >= 1
+    owner.delete("/v1/images/little")
+    with pytest.raises(Refused) as why:
+        put(owner, import_of(100_000), name="much")
+    assert why.value.code == "limit" and "larger than the rest of the disk quota" in str(why.value), why.value
