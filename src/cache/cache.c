@@ -28,6 +28,7 @@ struct cache *cache_new(const struct cache_options *o, struct err *err) {
                         .program = xstrdup(o->program),
                         .keyring = xstrdup(o->keyring),
                         .max_bytes = o->max_bytes,
+                        .wishes = wish_queue_ref(o->wishes),
                         .refs = 1};
     c->last = &c->queue;
     return c;
@@ -37,6 +38,7 @@ void cache_unref(struct cache *c) {
     if (--c->refs)
         return;
     close(c->dir);
+    wish_queue_unref(c->wishes);
     free(c->program);
     free(c->keyring);
     free(c);

@@ -21,13 +21,15 @@
 struct cache;
 struct cache_intake;
 struct cache_wish;
+struct wish_queue;
 
 struct cache_options {
     struct loop *loop;
-    const char *dir;     /* directory of the cache; it is created, but not those above it */
-    const char *program; /* path of carrel-packages */
-    const char *keyring; /* keys that sign package lists */
-    uint64_t max_bytes;  /* limit of all files of the cache, temporary ones included */
+    struct wish_queue *wishes; /* the one of all caches of the loop */
+    const char *dir;           /* directory of the cache; it is created, but not those above it */
+    const char *program;       /* path of carrel-packages */
+    const char *keyring;       /* keys that sign package lists */
+    uint64_t max_bytes;        /* limit of all files of the cache, temporary ones included */
 };
 
 struct cache *cache_new(const struct cache_options *o, struct err *err);
@@ -48,6 +50,14 @@ void cache_intake_drop(struct cache_intake *i); /* NULL is allowed, here and bel
 /* ---- delivering (serve.c) ---- */
 
 /*
+ * Requests of all caches for packages. At most two are worked on at the same time, in their order:
+ * each reads a whole file, and other parts of the daemon need the threads of the loop too.
+ */
+struct wish_queue *wish_queue_new(void);
+/* Each cache keeps it as long as it needs it. NULL is allowed. */
+void wish_queue_unref(struct wish_queue *q);
+
+/*
  * fd: a socket that delivers an HTTP answer with the package and is then closed; it belongs to the
  * callee. -1: the package is not in the cache, or the kept file was damaged and is deleted. The
  * socket is closed early, so that the answer is cut off, if the file is damaged meanwhile.
@@ -56,7 +66,8 @@ typedef void cache_fn(void *arg, int fd);
 /* Looks for a package. NULL: it is not in the cache, and fn is not called. c may be NULL. */
 struct cache_wish *cache_ask(struct cache *c, const struct cache_subject *s, cache_fn *fn,
                              void *arg);
-void cache_wish_cancel(struct cache_wish *w); /* fn is not called any more */
+/* fn is not called any more. Work that has not begun never begins; the rest ends soon. */
+void cache_wish_cancel(struct cache_wish *w);
 
 /* ---- looking (cache.c) ---- */
 

@@ -37,15 +37,21 @@ void digest_end(EVP_MD_CTX *c, char ret[DIGEST_SIZE]) {
     EVP_MD_CTX_free(c);
 }
 
-int digest_of_file(int fd, int64_t from, const char *like, char ret[DIGEST_SIZE]) {
+int digest_of_file_until(int fd, int64_t from, const char *like, const atomic_bool *stop,
+                         char ret[DIGEST_SIZE]) {
     char *bytes DEFER_FREE = xmalloc(PIECE);
     EVP_MD_CTX *c = digest_begin(like);
-    ssize_t n;
-    while ((n = pread(fd, bytes, PIECE, from)) > 0) {
+    ssize_t n = 0;
+    while (!*stop && (n = pread(fd, bytes, PIECE, from)) > 0) {
         EVP_DigestUpdate(c, bytes, (size_t)n);
         from += n;
     }
-    int failed = n < 0 ? -errno : 0;
+    int failed = *stop ? -ECANCELED : n < 0 ? -errno : 0;
     digest_end(c, ret);
     return failed;
+}
+
+int digest_of_file(int fd, int64_t from, const char *like, char ret[DIGEST_SIZE]) {
+    static const atomic_bool never = false;
+    return digest_of_file_until(fd, from, like, &never, ret);
 }

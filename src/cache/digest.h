@@ -2,6 +2,7 @@
 #pragma once
 
 #include <openssl/evp.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,3 +19,6 @@ void digest_end(EVP_MD_CTX *c, char ret[DIGEST_SIZE]);
 /* Computes the digest of a file from the offset `from`, of the same algorithm as `like`. Blocks. 0
  * or -errno. */
 int digest_of_file(int fd, int64_t from, const char *like, char ret[DIGEST_SIZE]);
+/* The same, but ends soon with -ECANCELED when another thread sets *stop. */
+int digest_of_file_until(int fd, int64_t from, const char *like, const atomic_bool *stop,
+                         char ret[DIGEST_SIZE]);

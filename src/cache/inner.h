@@ -22,6 +22,7 @@ struct cache {
     size_t intakes;
     uint64_t pending_bytes; /* of temporary files */
     struct feed *feeds;
+    struct wish_queue *wishes;
 };
 
 void cache_unref(struct cache *c);
@@ -29,6 +30,7 @@ void cache_unref(struct cache *c);
 /* ---- serve.c ---- */
 
 void feed_free(struct feed *f);
+struct wish_queue *wish_queue_ref(struct wish_queue *q);
 
 /* ---- intake.c ---- */
 

@@ -55,9 +55,10 @@ int object_open(int dir, const struct cache_subject *s, const char *digest) {
     return TAKE_FD(fd);
 }
 
-bool object_is_whole(int fd, const char *digest) {
+bool object_is_whole(int fd, const char *digest, const atomic_bool *stop) {
     char found[DIGEST_SIZE];
-    return digest_of_file(fd, OBJECT_HEAD, digest, found) == 0 && strcmp(found, digest) == 0;
+    return digest_of_file_until(fd, OBJECT_HEAD, digest, stop, found) == 0 &&
+           strcmp(found, digest) == 0;
 }
 
 void object_touch(int fd) {

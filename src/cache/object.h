@@ -24,8 +24,8 @@ int object_keep(int dir, const char *temporary, int fd, const struct cache_subje
 
 /* Opens a kept package: its head must name this subject and this digest. Negative: not kept. */
 int object_open(int dir, const struct cache_subject *s, const char *digest);
-/* Whether the bytes of the package have the digest. */
-bool object_is_whole(int fd, const char *digest);
+/* Whether the bytes of the package have the digest. False soon after another thread sets *stop. */
+bool object_is_whole(int fd, const char *digest, const atomic_bool *stop);
 void object_touch(int fd); /* remembers that the package was used now */
 
 /* Deletes files, those first that were not used for longest, until the rest has at most max bytes.

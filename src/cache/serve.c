@@ -129,43 +129,100 @@ static int feed_start(struct cache *c, const struct cache_subject *s, const char
     return ends[0];
 }
 
-/* ---- a request ---- */
+/* ---- requests ---- */
+
+enum { WISHES_WORKING = 2 };
 
 struct cache_wish {
     struct cache *cache;
+    struct cache_wish *next, **at; /* in the queue; at is NULL: it is worked on */
     struct cache_subject subject;
     char digest[DIGEST_SIZE];
     int fd;
     bool damaged;
+    atomic_bool stop;
     cache_fn *fn; /* NULL: canceled */
     void *arg;
 };
 
+struct wish_queue {
+    unsigned refs, working;
+    struct cache_wish *first, **last;
+};
+
+struct wish_queue *wish_queue_new(void) {
+    struct wish_queue *q = xnew(struct wish_queue);
+    *q = (struct wish_queue){.refs = 1};
+    q->last = &q->first;
+    return q;
+}
+
+struct wish_queue *wish_queue_ref(struct wish_queue *q) {
+    q->refs++;
+    return q;
+}
+
+void wish_queue_unref(struct wish_queue *q) {
+    if (q && --q->refs == 0)
+        free(q);
+}
+
+static void wish_leave_queue(struct cache_wish *w) {
+    *w->at = w->next;
+    if (w->next)
+        w->next->at = w->at;
+    else
+        w->cache->wishes->last = w->at;
+    w->next = NULL;
+    w->at = NULL;
+}
+
+static void wish_free(struct cache_wish *w) {
+    close_fd(&w->fd);
+    cache_unref(w->cache);
+    free(w);
+}
+
 static void wish_run(void *arg) {
     struct cache_wish *w = arg;
     const struct cache_subject *s = &w->subject;
-    if (!index_find(w->cache->dir, 'l', s->origin, s->path, w->digest))
+    if (w->stop || !index_find(w->cache->dir, 'l', s->origin, s->path, w->digest))
         return;
     w->fd = object_open(w->cache->dir, s, w->digest);
-    w->damaged = w->fd >= 0 && !object_is_whole(w->fd, w->digest);
-    if (w->damaged)
-        close_fd(&w->fd);
-    else if (w->fd >= 0)
+    bool whole = w->fd >= 0 && object_is_whole(w->fd, w->digest, &w->stop);
+    w->damaged = w->fd >= 0 && !whole && !w->stop;
+    if (whole)
         object_touch(w->fd);
+    else
+        close_fd(&w->fd);
 }
+
+static void wish_queue_go_on(struct wish_queue *q);
 
 static void wish_done(void *arg) {
     struct cache_wish *w = arg;
     struct cache *c = w->cache;
+    struct wish_queue *q = wish_queue_ref(c->wishes);
+    q->working--;
     if (w->damaged)
         object_discard(c, &w->subject);
     if (w->fn && w->fd >= 0 && !c->closed)
         w->fn(w->arg, feed_start(c, &w->subject, w->digest, TAKE_FD(w->fd)));
     else if (w->fn)
         w->fn(w->arg, -1);
-    close_fd(&w->fd);
-    cache_unref(c);
-    free(w);
+    wish_free(w);
+    wish_queue_go_on(q);
+    wish_queue_unref(q);
+}
+
+static void wish_queue_go_on(struct wish_queue *q) {
+    while (q->first && q->working < WISHES_WORKING) {
+        struct cache_wish *w = q->first;
+        wish_leave_queue(w);
+        w->stop = w->cache->closed;
+        q->working++;
+        loop_work(w->cache->loop, wish_run, wish_done, w);
+    }
 }
 
 struct cache_wish *cache_ask(struct cache *c, const struct cache_subject *s, cache_fn *fn,
@@ -174,14 +231,25 @@ struct cache_wish *cache_ask(struct cache *c, const struct cache_subject *s, cac
     object_name(s, name);
     if (!c || c->closed || s->kind != CACHE_PACKAGE || faccessat(c->dir, name, F_OK, 0) < 0)
         return NULL;
+    struct wish_queue *q = c->wishes;
     struct cache_wish *w = xnew(struct cache_wish);
     *w = (struct cache_wish){.cache = c, .subject = *s, .fd = -1, .fn = fn, .arg = arg};
     c->refs++;
-    loop_work(c->loop, wish_run, wish_done, w);
+    w->at = q->last;
+    *q->last = w;
+    q->last = &w->next;
+    wish_queue_go_on(q);
     return w;
 }
 
 void cache_wish_cancel(struct cache_wish *w) {
-    if (w)
-        w->fn = NULL;
+    if (!w)
+        return;
+    if (w->at) {
+        wish_leave_queue(w);
+        wish_free(w);
+        return;
+    }
+    w->fn = NULL;
+    w->stop = true;
 }

@@ -14,9 +14,10 @@ struct pending_row;
 
 /* Part of struct service. */
 struct service_net {
-    struct gate *gate;       /* handles connections from machines */
-    struct ingress *ingress; /* handles connections to their exposed ports */
-    struct map caches;       /* owner -> struct owner_cache: package caches in use */
+    struct gate *gate;         /* handles connections from machines */
+    struct ingress *ingress;   /* handles connections to their exposed ports */
+    struct map caches;         /* owner -> struct owner_cache: package caches in use */
+    struct wish_queue *wishes; /* of all of them; NULL: none was opened yet */
 };
 
 /* Part of struct live. */

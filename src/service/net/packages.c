@@ -26,7 +26,10 @@ static struct cache *owner_cache_open(struct service *s, const char *owner, stru
     snprintf(above, sizeof(above), "%s/packages", s->place->home);
     snprintf(dir, sizeof(dir), "%s/%.32s", above, hex);
     snprintf(program, sizeof(program), "%s/carrel-packages", s->place->libexec);
+    if (!s->net->wishes)
+        s->net->wishes = wish_queue_new();
     const struct cache_options o = {.loop = s->loop,
+                                    .wishes = s->net->wishes,
                                     .dir = dir,
                                     .program = program,
                                     .keyring = s->conf->package_keyring,
@@ -73,6 +76,7 @@ void net_caches_free(struct service_net *n) {
         free(c);
     }
     map_done(&n->caches);
+    wish_queue_unref(TAKE(n->wishes));
 }
 
 /* ---- verbs ---- */
