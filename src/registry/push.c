@@ -102,13 +102,20 @@ static int upload_begin(struct push *p, struct upload *u, struct err *err) {
     if (a.status != 202 || !a.location[0])
         return registry_refused(&a, "cannot push the image", err);
     snprintf(u->url, sizeof(u->url), "%s", a.location);
+    u->done = 0;
     return 0;
 }
 
 /*
- * Asks how much of the blob the registry has, after a part whose connection broke. A registry that
- * has lost the upload gets its first part again, in a new upload; later parts are no longer here.
+ * True if the registry no longer accepts this upload, because a connection broke. It may have
+ * stored other bytes than it told, and libcurl may have sent the part again by itself. The upload
+ * must then begin again, which is possible while its first part is still here.
  */
+static bool upload_is_lost(const struct registry_answer *a) {
+    return a->status == 404 || a->status == 416;
+}
+
+/* Asks how much of the blob the registry has, after a part whose connection broke. */
 static int upload_resume(struct push *p, struct upload *u, uint64_t start, size_t n,
                          struct err *err) {
     struct registry_answer a DEFER(registry_answer_done) = {0};
@@ -116,10 +123,8 @@ static int upload_resume(struct push *p, struct upload *u, uint64_t start, size_
     if (registry_call(p->registry, &q, &a, err) < 0)
         return a.is_cut ? 0 : -1;
     const char *dash = strchr(a.range, '-');
-    if (a.status == 404 && start == 0) {
-        u->done = 0;
+    if (upload_is_lost(&a) && start == 0)
         return upload_begin(p, u, err);
-    }
     if (a.status != 204 || !dash) {
         registry_refused(&a, "cannot push the image", err);
         return err_remedy(err, "push it again: blobs that the registry has are not sent again");
@@ -153,6 +158,11 @@ static int upload_part(struct push *p, struct upload *u, size_t n, struct err *e
                 return -1;
             continue;
         }
+        if (upload_is_lost(&a) && start == 0 && registry_wait(attempt)) {
+            if (upload_begin(p, u, err) < 0)
+                return -1;
+            continue;
+        }
         if (a.status != 202 || !a.location[0])
             return registry_refused(&a, "cannot push the image", err);
         snprintf(u->url, sizeof(u->url), "%s", a.location);
@@ -161,14 +171,23 @@ static int upload_part(struct push *p, struct upload *u, size_t n, struct err *e
     return 0;
 }
 
-static int upload_end(struct push *p, struct upload *u, const char *digest, struct err *err) {
+/* Completes the upload. One of a single part, which is still here, may begin again. */
+static int upload_end(struct push *p, struct upload *u, const char *digest, uint64_t size,
+                      struct err *err) {
     static const char *const fields[] = {"Content-Type: application/octet-stream", NULL};
-    struct registry_answer a DEFER(registry_answer_done) = {0};
-    const struct registry_request q = {.method = "PUT", .url = u->url, .fields = fields};
-    if (url_query(u->url, sizeof(u->url), "digest", digest, err) < 0 ||
-        registry_call(p->registry, &q, &a, err) < 0)
-        return -1;
-    return a.status == 201 ? 0 : registry_refused(&a, "cannot push the image", err);
+    for (unsigned attempt = 1;; attempt++) {
+        struct registry_answer a DEFER(registry_answer_done) = {0};
+        const struct registry_request q = {.method = "PUT", .url = u->url, .fields = fields};
+        if (url_query(u->url, sizeof(u->url), "digest", digest, err) < 0 ||
+            registry_call(p->registry, &q, &a, err) < 0)
+            return -1;
+        if (a.status == 201)
+            return 0;
+        if (!upload_is_lost(&a) || size > PUSH_PART || !registry_wait(attempt))
+            return registry_refused(&a, "cannot push the image", err);
+        if (upload_begin(p, u, err) < 0 || upload_part(p, u, (size_t)size, err) < 0)
+            return -1;
+    }
 }
 
 static int push_blob(struct push *p, const char *digest, uint64_t size, struct err *err) {
@@ -184,7 +203,7 @@ static int push_blob(struct push *p, const char *digest, uint64_t size, struct e
             return -1;
         left -= n;
     }
-    return upload_end(p, u, digest, err);
+    return upload_end(p, u, digest, size, err);
 }
 
 static int push_manifest(struct push *p, const struct reference *ref, struct err *err) {

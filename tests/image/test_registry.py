@@ -400,6 +400,78 @@ def test_push_continues_after_a_broken_connection(daemon, small, debian):
     assert pulled.returncode == 0 and json.loads(pulled.stdout)["id"] == small["id"], pulled
 
 
+class Losing(Server):
+    """
+    A registry for pushes. It cuts the first part of a layer. Then it refuses the upload `losses` times, as one does that still wrote
+    bytes of the broken connection: at the resumed part, or with `late` at the end of the upload.
+    """
+
+    class Handler(Quiet):
+        def do_HEAD(self):
+            self.reply(404)
+
+        def do_POST(self):
+            owner = self.server.owner
+            owner.uploads.append(b"")
+            self.reply(202, Location=f"/upload/{len(owner.uploads) - 1}")
+
+        def do_GET(self):
+            self.reply(204, Location=self.path, Range="0-1048575")
+
+        def do_PATCH(self):
+            owner, size, number = self.server.owner, int(self.headers["Content-Length"]), int(self.path.rpartition("/")[2])
+            if size > 1 << 20 and not owner.cut:
+                self.rfile.read(1 << 20)
+                owner.cut = self.close_connection = True
+                return self.connection.shutdown(socket.SHUT_RDWR)
+            data = self.rfile.read(size)
+            if size > 1 << 20 and not owner.late and self.is_lost():
+                return
+            owner.uploads[number] += data
+            self.reply(202, Location=self.path)
+
+        def do_PUT(self):
+            owner, data, (path, _, asked) = self.server.owner, self.rfile.read(int(self.headers.get("Content-Length", 0))), self.path.partition("?digest=")
+            if asked and owner.cut and owner.late and self.is_lost():
+                return
+            if asked:
+                owner.kept[asked.replace("%3A", ":")] = owner.uploads[int(path.rpartition("/")[2])]
+            self.reply(201)
+
+        def is_lost(self):
+            owner = self.server.owner
+            owner.losses -= 1
+            if owner.losses < 0:
+                return False
+            self.reply(404, b'{"errors":[{"code":"BLOB_UPLOAD_INVALID","message":"blob upload invalid"}]}')
+            return True
+
+    def __init__(self, losses, late):
+        super().__init__(self.Handler)
+        self.losses, self.late, self.cut, self.uploads, self.kept = losses, late, False, [], {}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_push_begins_an_upload_again_that_the_registry_lost(daemon, small, late):
+    server = Losing(2, late)
+    try:
+        done = image(daemon, "push", "small", f"{server.host}/app:1")
+        assert done.returncode == 0 and server.cut and server.losses < 0, done
+        assert server.kept and all(digest_of(data) == digest for digest, data in server.kept.items())
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_push_ends_if_the_registry_always_loses_the_upload(daemon, small, late):
+    server = Losing(1000, late)
+    try:
+        done = image(daemon, "push", "small", f"{server.host}/app:1")
+        assert done.returncode == 125 and "blob upload invalid" in done.stderr and server.losses > 1000 - 10, done
+    finally:
+        server.stop()
+
+
 def test_built_image_with_several_layers_comes_back(daemon, small, debian, tmp_path):
     registry, _ = debian()
     (tmp_path / "recipe").write_text("base small\nrun echo one >/one; rm /etc/group\nenv A=b\nrun echo two >/two\n")
