@@ -266,6 +266,22 @@ def changeset_bytes(gated, box, repo, *words):
     return gated.get(f"/v1/changesets/{told['changeset']}")["bytes"], told
 
 
+def test_work_in_a_repository_with_sha256_hashes_comes_back(gated, tmp_path):
+    path = tmp_path / "proj"
+    path.mkdir()
+    git(path, "init", "-q", "-b", "main", "--object-format=sha256")
+    (path / "a.txt").write_text("one\n")
+    git(path, "add", ".")
+    git(path, "commit", "-qm", "first")
+    box = new(gated, path)
+    commit(gated, box, "echo two >>a.txt")
+    gated.exec(box, "echo three >proj/b.txt", cwd="/home/user")
+    shown = carrel(gated, "diff", box).stdout
+    assert "+two" in shown and "A  b.txt" in shown, shown
+    carrel(gated, "ship", "-y", box, path)
+    assert git(path, "show", f"carrel/{box}:a.txt") == "one\ntwo"
+
+
 @pytest.mark.parametrize("moved", [False, True], ids=["as granted", "moved on"])
 def test_a_bundle_leaves_out_what_the_owner_has(gated, repo, moved):
     """A large file of the owner's does not come back with one changed line, also if the branch moved on."""

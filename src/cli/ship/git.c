@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,9 +180,12 @@ int git_ask_as_owner(const char *const *words, const char *const *env, struct bu
     return git_read(&c, ret, err);
 }
 
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
+    (void)st, (void)type, (void)at;
+    return remove(path), 0;
+}
+
 void git_temp_remove(const char *dir) {
-    const char *const words[] = {"rm", "-rf", "--", dir, NULL};
-    pid_t pid;
-    if (posix_spawnp(&pid, "rm", NULL, NULL, (char *const *)words, environ) == 0)
-        waitpid(pid, NULL, 0);
+    enum { OPEN_DIRS = 16 };
+    nftw(dir, remove_entry, OPEN_DIRS, FTW_DEPTH | FTW_PHYS);
 }

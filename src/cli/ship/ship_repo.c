@@ -31,8 +31,7 @@
 #define BUNDLE "repo.bundle"
 #define UNCHANGED "unchanged"                 /* instead of a bundle: HEAD, a commit of the owner */
 #define UNCOMMITTED "refs/carrel/uncommitted" /* in the bundle */
-#define WORK "refs/heads/carrel"              /* in quarantine: the commits to ship */
-#define REST "refs/heads/carrel-uncommitted"  /* in quarantine: uncommitted changes left out */
+#define WORK "refs/heads/carrel"              /* in quarantine: the commits that are shipped */
 
 enum { COMMIT_SIZE = 128, RECEIPT_PATH = 4096, SLICE_REF = sizeof(((struct slice *)0)->ref) };
 
@@ -68,9 +67,11 @@ static const char pack_script[] =
 
 /* The temporary repository made from the bundle, and the branch that receives the commits. */
 struct quarantine {
-    char dir[64], pack[96], repo[96]; /* paths of the directory, the objects and the repository */
+    char dir[64], repo[96]; /* paths of the directory and of the repository in it */
     char base[128], branch[128];
-    char commit[COMMIT_SIZE], before[COMMIT_SIZE]; /* new and old commit of the branch */
+    char work[BUNDLE_HASH + 1], uncommitted[BUNDLE_HASH]; /* commits to ship, and left out; or "" */
+    char objects[RECEIPT_PATH];                           /* of the owner's repository */
+    char commit[COMMIT_SIZE], before[COMMIT_SIZE];        /* new and old commit of the branch */
     long commits;
     struct commits changes;
     struct commits rest; /* uncommitted changes that are left out */
@@ -167,23 +168,31 @@ static void quarantine_done(struct quarantine *q) {
         git_temp_remove(q->dir);
 }
 
-/* Lets `repo` use the objects of the owner's repository, which the bundle leaves out. */
-static int share_objects(const struct ship *s, const char *repo, struct err *err) {
-    const char *const words[] = {
-        "-C", s->target, "rev-parse", "--path-format=absolute", "--git-common-dir", NULL};
-    struct buf common DEFER(buf_done) = BUF(GIT_SAID_MAX);
+/*
+ * Makes a bare repository that uses the objects of the owner's repository, which the bundle leaves
+ * out. `git init` would do the same with one more process.
+ */
+static int make_repo(const struct quarantine *q, struct err *err) {
+    static const char *const dirs[] = {"", "/objects", "/objects/info", "/objects/pack", "/refs"};
+    bool is_sha256 = strlen(q->base) == BUNDLE_HASH - 1;
+    char format[96];
+    snprintf(format, sizeof(format), "[core]\n\tbare = true\n\trepositoryformatversion = %s",
+             is_sha256 ? "1\n[extensions]\n\tobjectFormat = sha256\n" : "0\n");
+    const char *const files[][2] = {{"/HEAD", "ref: " WORK "\n"},
+                                    {"/config", format},
+                                    {"/objects/info/alternates", q->objects}};
     char path[160];
-    if (git_ask(words, &common, err) < 0)
-        return -1;
-    if (!buf_addf(&common, "/objects\n"))
-        return err_set(err, ERR_LIMIT, "out of memory");
-    snprintf(path, sizeof(path), "%s/objects/info/alternates", repo);
-    return write_file(path, common.data, common.len, err);
-}
-
-static int make_repo(const struct ship *s, const char *repo, struct err *err) {
-    const char *const init[] = {"init", "-q", "--bare", "--template=", repo, NULL};
-    return git_run(init, -1, err) < 0 ? -1 : share_objects(s, repo, err);
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++) {
+        snprintf(path, sizeof(path), "%s%s", q->repo, dirs[i]);
+        if (mkdir(path, 0700) < 0)
+            return err_sys(err, "cannot create directory '%s'", path);
+    }
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        snprintf(path, sizeof(path), "%s%s", q->repo, files[i][0]);
+        if (write_file(path, files[i][1], strlen(files[i][1]), err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int fetch_from(const char *repo, const char *from, const char *refs, struct err *err) {
@@ -195,72 +204,71 @@ static int fetch_from(const char *repo, const char *from, const char *refs, stru
 
 /*
  * Stores the objects of the bundle. git checks each of them, and that what they refer to exists
- * (--strict); it would not check them if it fetched from the bundle.
+ * (--strict); it would not check them if it fetched from the bundle. The repository is temporary,
+ * so nothing is synced to the disk.
  */
 static int take_objects(const struct quarantine *q, const struct bundle *b, struct err *err) {
-    const char *const words[] = {"-C",         q->repo,   "index-pack", "--strict",
-                                 "--fix-thin", "--stdin", NULL};
-    if (write_file(q->pack, b->pack, b->pack_size, err) < 0)
-        return -1;
-    int in DEFER_CLOSE = open(q->pack, O_RDONLY | O_CLOEXEC);
-    return in < 0 ? err_sys(err, "cannot open file '%s'", q->pack) : git_feed(words, in, -1, err);
+    const char *const words[] = {"-c",       "core.fsync=none", "-C",      q->repo, "index-pack",
+                                 "--strict", "--fix-thin",      "--stdin", NULL};
+    int in DEFER_CLOSE = memfd_create("pack", MFD_CLOEXEC);
+    int status = in < 0 ? -errno : write_all(in, b->pack, b->pack_size);
+    if (status == 0 && lseek(in, 0, SEEK_SET) < 0)
+        status = -errno;
+    return status < 0 ? err_num(err, status, "cannot create a temporary file for git objects")
+                      : git_feed(words, in, -1, err);
 }
 
-/*
- * Sets WORK, and REST unless `rest` is NULL. The bundle has no HEAD if the owner has that commit;
- * then it is the parent of the uncommitted changes.
- */
-static int set_refs(const struct quarantine *q, const char *work, const char *rest,
-                    struct err *err) {
-    const char *const words[] = {"-C", q->repo, "update-ref", "--stdin", NULL};
-    int in DEFER_CLOSE = memfd_create("refs", MFD_CLOEXEC);
-    bool ok = in >= 0;
-    ok = ok && dprintf(in, "create " WORK " %s%s\n", work ? work : rest, work ? "" : "^") > 0;
-    ok = ok && (!rest || dprintf(in, "create " REST " %s\n", rest) > 0);
-    if (!ok || lseek(in, 0, SEEK_SET) < 0)
-        return err_sys(err, "cannot create a temporary file for a list of git refs");
-    return git_feed(words, in, -1, err);
-}
-
+/* The bundle has no HEAD if the owner has that commit; then it is the parent of the uncommitted
+ * changes. */
 static int take_bundle(const struct ship *s, const struct parcel_item *item, struct quarantine *q,
-                       bool *ret_rest, struct err *err) {
+                       struct err *err) {
     struct bundle b;
     char work[BUNDLE_HASH], rest[BUNDLE_HASH];
     if (!bundle_parse(item->bytes, item->n, &b))
         return err_set(err, ERR_INVALID, "the file is not a git bundle");
     bool head = bundle_find(&b, "HEAD", work), more = bundle_find(&b, UNCOMMITTED, rest);
-    bool all = s->options->uncommitted;
+    bool all = s->options->uncommitted && more;
     if (!head && !more)
         return err_set(err, ERR_INVALID, "the git bundle has no commit");
-    *ret_rest = !all && more;
-    if (take_objects(q, &b, err) < 0)
-        return -1;
-    return all && more ? set_refs(q, rest, NULL, err)
-                       : set_refs(q, head ? work : NULL, more ? rest : NULL, err);
+    snprintf(q->work, sizeof(q->work), "%s%s", head && !all ? work : rest, head || all ? "" : "^");
+    snprintf(q->uncommitted, sizeof(q->uncommitted), "%s", more && !all ? rest : "");
+    return take_objects(q, &b, err);
 }
 
 static int take_in(const struct ship *s, const struct parcel_item *item, struct quarantine *q,
-                   bool *ret_rest, struct err *err) {
-    snprintf(q->pack, sizeof(q->pack), "%s/pack", q->dir);
+                   struct err *err) {
     snprintf(q->repo, sizeof(q->repo), "%s/checked", q->dir);
-    if (make_repo(s, q->repo, err) < 0)
+    if (make_repo(q, err) < 0)
         return -1;
-    if (take_bundle(s, item, q, ret_rest, err) < 0)
+    if (take_bundle(s, item, q, err) < 0)
         return err_wrap(err, "the repository of the machine is refused");
     return 0;
 }
 
-/* Finds the present commit of the granted branch or tag `ref`. */
+/* Finds the present commit of the granted branch or tag `ref`, and where its objects are. */
 static int find_base(const struct ship *s, const char *ref, struct quarantine *q, struct err *err) {
     char from[256];
-    struct buf base DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    struct buf said DEFER(buf_done) = BUF(GIT_SAID_MAX);
     snprintf(from, sizeof(from), "%s^{commit}", ref);
-    const char *const parse[] = {"-C", s->target,          "rev-parse", "--verify",
-                                 "-q", "--end-of-options", from,        NULL};
-    if (git_ask(parse, &base, err) < 0)
+    const char *const parse[] = {"-C",
+                                 s->target,
+                                 "rev-parse",
+                                 "--path-format=absolute",
+                                 "--git-common-dir",
+                                 "--end-of-options",
+                                 from,
+                                 NULL};
+    /* The first line is the directory, the last one the commit; some versions of git also print
+     * --end-of-options. */
+    const char *base =
+        git_ask(parse, &said, err) == 0 && said.len ? strrchr(said.data, '\n') : NULL;
+    if (!base)
         return err_set(err, ERR_NOT_FOUND, "branch or tag '%s' no longer exists in repository '%s'",
                        ref, s->target);
-    snprintf(q->base, sizeof(q->base), "%s", base.data ? base.data : "");
+    snprintf(q->base, sizeof(q->base), "%s", base + 1);
+    if (snprintf(q->objects, sizeof(q->objects), "%.*s/objects\n", (int)strcspn(said.data, "\n"),
+                 said.data) >= (int)sizeof(q->objects))
+        return err_set(err, ERR_LIMIT, "the path of repository '%s' is too long", s->target);
     return 0;
 }
 
@@ -268,7 +276,7 @@ static int find_base(const struct ship *s, const char *ref, struct quarantine *q
 static int count_commits(struct quarantine *q, struct err *err) {
     char range[300];
     struct buf count DEFER(buf_done) = BUF(GIT_SAID_MAX);
-    snprintf(range, sizeof(range), "%s.." WORK, q->base);
+    snprintf(range, sizeof(range), "%s..%s", q->base, q->work);
     const char *const log[] = {"-C", q->repo, "rev-list", "--count", range, NULL};
     if (git_ask(log, &count, err) < 0)
         return -1;
@@ -284,12 +292,12 @@ static int open_quarantine(const struct ship *s, const struct parcel_item *bundl
         return err_sys(err, "cannot create a temporary directory in /tmp");
     }
     unsigned more = *client_text(s->set, "tainted") ? FLAG_TAINTED : 0;
-    bool rest = false;
-    if (find_base(s, ref, q, err) < 0 || take_in(s, bundle, q, &rest, err) < 0 ||
+    if (find_base(s, ref, q, err) < 0 || take_in(s, bundle, q, err) < 0 ||
         count_commits(q, err) < 0 ||
-        (rest && commits_read(q->repo, WORK, REST, more, &q->rest, err) < 0))
+        (*q->uncommitted &&
+         commits_read(q->repo, q->work, q->uncommitted, more, &q->rest, err) < 0))
         return -1;
-    return q->commits ? commits_read(q->repo, q->base, WORK, more, &q->changes, err) : 0;
+    return q->commits ? commits_read(q->repo, q->base, q->work, more, &q->changes, err) : 0;
 }
 
 static size_t hex_length(const char *bytes, size_t n) {
@@ -350,8 +358,8 @@ static void show_file(const struct commits_file *f) {
 
 static int ship_repo_show(const struct ship *s, const struct quarantine *q, struct err *err) {
     char range[300], since[300];
-    snprintf(range, sizeof(range), "%s.." WORK, q->base);
-    snprintf(since, sizeof(since), "%s..." WORK, q->base);
+    snprintf(range, sizeof(range), "%s..%s", q->base, q->work);
+    snprintf(since, sizeof(since), "%s...%s", q->base, q->work);
     const char *const log[] = {
         "-C", q->repo, "log", "--no-color", "--no-decorate", "--format=%h %an: %s", range, NULL};
     /* A file above 1 MiB is shown without a diff, as for shipped directories. */
@@ -485,12 +493,20 @@ static void before_first(const struct ship *s, const char *id, char ret[COMMIT_S
         snprintf(ret, COMMIT_SIZE, "%s", client_text(receipt, "before"));
 }
 
+/* Names the commits in the repository, because git fetches refs. */
+static int set_work(const struct quarantine *q, struct err *err) {
+    const char *const words[] = {"-C", q->repo, "update-ref", WORK, q->work, NULL};
+    return git_run(words, -1, err);
+}
+
 /* Writes in this order: a journal record, the branch or patch, the receipt, a journal record. */
 static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct err *err) {
     char ref[160], list_hash[SHA256_HEX], receipt[RECEIPT_PATH];
     const char *id = client_text(s->set, "id"), *patch = s->options->patch;
     long long record, after;
     snprintf(ref, sizeof(ref), "refs/heads/%s", q->branch);
+    if (set_work(q, err) < 0)
+        return -1;
     commit_of(q->repo, WORK, q->commit);
     if (!patch)
         commit_of(s->target, ref, q->before);
