@@ -23,24 +23,8 @@ void api_build_start(struct call *c) {
         call_error(c, &err);
 }
 
-static void builds_add_row(void *arg, const void *view) {
-    schema_write(&build_schema, arg, NULL, view);
-}
-
 void api_build_list(struct call *c) {
-    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
-    struct jot j = JOT(&text);
-    struct err err;
-    jot_object(&j, NULL);
-    jot_array(&j, "builds");
-    if (service_build_list(c->service, &c->who, call_flag(c, "all"), builds_add_row, &j, &err) <
-        0) {
-        call_error(c, &err);
-        return;
-    }
-    jot_end(&j, ']');
-    jot_end(&j, '}');
-    call_json(c, 200, &j, &text);
+    call_list(c, "builds", &build_schema, service_build_list);
 }
 
 void api_build_show(struct call *c) {
@@ -188,18 +172,6 @@ static void log_gone(struct call *c) {
     call_end(c);
 }
 
-/* The offset that the client has the log up to. */
-static int log_offset(struct call *c, uint64_t *ret, struct err *err) {
-    struct http_text last = http_field_only(c->http->head, "Last-Event-ID");
-    char text[24];
-    if (last.s && last.n < sizeof(text)) {
-        snprintf(text, sizeof(text), "%.*s", (int)last.n, last.s);
-        if (parse_u64(text, 0, INT64_MAX, ret, err) < 0)
-            return err_wrap(err, "header 'Last-Event-ID'");
-    }
-    return call_number(c, "offset", 0, INT64_MAX, ret, err);
-}
-
 void api_build_log(struct call *c) {
     struct log_stream *l = xnew(struct log_stream);
     struct err err;
@@ -208,7 +180,7 @@ void api_build_log(struct call *c) {
                              .rest = BUF(LOG_LINE_MAX),
                              .sse = call_accepts(c, "text/event-stream"),
                              .follow = call_flag(c, "follow")};
-    if (log_offset(c, &l->at, &err) < 0 ||
+    if (call_stream_start(c, "offset", &l->at, &err) < 0 ||
         service_build_log(c->service, &c->who, c->params[0], &l->reader, &err) < 0) {
         log_stream_free(l);
         call_error(c, &err);

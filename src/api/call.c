@@ -53,6 +53,17 @@ int call_number(struct call *c, const char *name, uint64_t min, uint64_t max, ui
     return 0;
 }
 
+int call_stream_start(struct call *c, const char *name, uint64_t *ret, struct err *err) {
+    struct http_text last = http_field_only(c->http->head, "Last-Event-ID");
+    char text[24];
+    if (last.s && last.n < sizeof(text)) {
+        snprintf(text, sizeof(text), "%.*s", (int)last.n, last.s);
+        if (parse_u64(text, 0, INT64_MAX, ret, err) < 0)
+            return err_wrap(err, "header 'Last-Event-ID'");
+    }
+    return call_number(c, name, 0, INT64_MAX, ret, err);
+}
+
 bool call_accepts(struct call *c, const char *type) {
     return c->http && http_list_has(c->http->head, "Accept", type);
 }
@@ -185,6 +196,32 @@ void call_error_more(struct call *c, int status, const struct err *err,
         return;
     }
     answer_more(c, status, "application/json", text.data, text.len, more);
+}
+
+struct list_answer {
+    const struct schema *schema;
+    struct jot *jot;
+};
+
+static void list_add_row(void *arg, const void *view) {
+    const struct list_answer *a = arg;
+    schema_write(a->schema, a->jot, NULL, view);
+}
+
+void call_list(struct call *c, const char *name, const struct schema *schema, call_list_fn *list) {
+    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
+    struct jot j = JOT(&text);
+    struct list_answer answer = {schema, &j};
+    struct err err;
+    jot_object(&j, NULL);
+    jot_array(&j, name);
+    if (list(c->service, &c->who, call_flag(c, "all"), list_add_row, &answer, &err) < 0) {
+        call_error(c, &err);
+        return;
+    }
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    call_json(c, 200, &j, &text);
 }
 
 void call_error(struct call *c, const struct err *err) {

@@ -70,12 +70,22 @@ bool call_flag(struct call *c, const char *name);
 /* Reads a number from the query; -1: it is out of range. *ret stays untouched if it is absent. */
 int call_number(struct call *c, const char *name, uint64_t min, uint64_t max, uint64_t *ret,
                 struct err *err);
+/*
+ * Reads where a stream starts: the header Last-Event-ID, which a browser sends when it connects
+ * again, or the query parameter `name`, which overrides it. *ret stays untouched if both are
+ * absent.
+ */
+int call_stream_start(struct call *c, const char *name, uint64_t *ret, struct err *err);
 /* True: the Accept header contains that type. */
 bool call_accepts(struct call *c, const char *type);
 
 /* Each of these functions sends the response and ends the call. */
 void call_view(struct call *c, int status, const struct schema *schema, const void *view);
 void call_json(struct call *c, int status, const struct jot *j, const struct buf *text);
+/* Answers with {"NAME": [rows]}: what `list` finds for the caller, and with `all` of all owners. */
+typedef int call_list_fn(struct service *s, const struct caller *who, bool all_owners,
+                         service_row_fn *row, void *arg, struct err *err);
+void call_list(struct call *c, const char *name, const struct schema *schema, call_list_fn *list);
 void call_error(struct call *c, const struct err *err);
 void call_error_status(struct call *c, int status, const struct err *err);
 /* Sends an error with one additional header, made by HTTP_FIELDS(), or NULL. */

@@ -11,7 +11,6 @@
 #include "api/route.h"
 #include "base/alloc.h"
 #include "base/defer.h"
-#include "base/parse.h"
 #include "io/sse.h"
 #include "service/events.h"
 #include "service/grants/grants.h"
@@ -103,15 +102,8 @@ static void events_gone(struct call *c) {
 
 /* Finds the last event that the client saw. Without one, the stream starts with new events. */
 static int last_seen(struct call *c, bool follow, int64_t *ret, struct err *err) {
-    struct http_text last = http_field_only(c->http->head, "Last-Event-ID");
     uint64_t after = follow ? (uint64_t)service_events_last(c->service) : 0;
-    char text[24];
-    if (last.s && last.n < sizeof(text)) {
-        snprintf(text, sizeof(text), "%.*s", (int)last.n, last.s);
-        if (parse_u64(text, 0, INT64_MAX, &after, err) < 0)
-            return err_wrap(err, "header 'Last-Event-ID'");
-    }
-    if (call_number(c, "after", 0, INT64_MAX, &after, err) < 0)
+    if (call_stream_start(c, "after", &after, err) < 0)
         return -1;
     *ret = (int64_t)after;
     return 0;

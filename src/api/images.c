@@ -19,24 +19,8 @@ static void answer_image(void *arg, const struct image_view *view, const struct 
 
 /* ---- list and names ---- */
 
-static void images_add_row(void *arg, const void *view) {
-    schema_write(&image_schema, arg, NULL, view);
-}
-
 void api_image_list(struct call *c) {
-    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
-    struct jot j = JOT(&text);
-    struct err err;
-    jot_object(&j, NULL);
-    jot_array(&j, "images");
-    if (service_image_list(c->service, &c->who, call_flag(c, "all"), images_add_row, &j, &err) <
-        0) {
-        call_error(c, &err);
-        return;
-    }
-    jot_end(&j, ']');
-    jot_end(&j, '}');
-    call_json(c, 200, &j, &text);
+    call_list(c, "images", &image_schema, service_image_list);
 }
 
 void api_image_show(struct call *c) {

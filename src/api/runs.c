@@ -9,7 +9,6 @@
 #include "api/route.h"
 #include "base/alloc.h"
 #include "base/defer.h"
-#include "base/parse.h"
 #include "io/sse.h"
 #include "operator/operator.h"
 
@@ -139,22 +138,11 @@ static void runs_gone(struct call *c) {
     call_end(c);
 }
 
-static int first_byte(struct call *c, uint64_t *ret, struct err *err) {
-    struct http_text last = http_field_only(c->http->head, "Last-Event-ID");
-    char text[24];
-    if (last.s && last.n < sizeof(text)) {
-        snprintf(text, sizeof(text), "%.*s", (int)last.n, last.s);
-        if (parse_u64(text, 0, INT64_MAX, ret, err) < 0)
-            return err_wrap(err, "header 'Last-Event-ID'");
-    }
-    return call_number(c, "after", 0, INT64_MAX, ret, err);
-}
-
 static void read_run(struct call *c, bool events) {
     struct buf none DEFER(buf_done) = BUF(PIECE_MAX);
     uint64_t at = 0;
     struct err err;
-    if (first_byte(c, &at, &err) < 0 ||
+    if (call_stream_start(c, "after", &at, &err) < 0 ||
         operator_read(api_operator(c->api), &c->who, c->params[0], at, &none, &err) < 0) {
         call_error(c, &err);
         return;
