@@ -13,7 +13,7 @@ from carrel import PROGRAM
 from daemon import Refused
 from test_jobs import OWNER_MAX as JOBS_MAX, stalled_imports
 
-OWNER_MAX, KEPT_MAX = 4, 32
+OWNER_MAX, HOST_MAX, KEPT_MAX = 4, 16, 32
 
 
 def step(command, **fields):
@@ -241,6 +241,36 @@ def test_builds_of_an_owner_are_limited(daemon, small):
         daemon.delete("/v1/images/builds/" + b["id"])
     for b in made:
         assert ended(daemon, b)["state"] == "cancelled"
+
+
+COPY = {"what": "copy", "make": True, "archive": 0, "to": "/x", "as_file": True, "key": "1"}
+
+
+def test_builds_of_a_host_are_limited(fresh):
+    """Builds that wait for their files, of as many owners as it takes."""
+    daemon = fresh("--listen", "127.0.0.1:0")
+    owners = [daemon.tcp(owner=f"o{i}", scopes=["read", "run"]) for i in range(HOST_MAX // OWNER_MAX)]
+    made = [(o, start(o, COPY, base="host")) for o in owners for _ in range(OWNER_MAX)]
+    other = daemon.tcp(owner="other", scopes=["read", "run"])
+    with pytest.raises(Refused) as refused:
+        start(other, COPY, base="host")
+    assert refused.value.code == "busy" and "this host has 16 image builds in progress (at most 16)" in refused.value.error["message"]
+    o, first = made[0]
+    o.delete("/v1/images/builds/" + first["id"])
+    assert ended(o, first)["state"] == "cancelled" and start(other, COPY, base="host")["state"] == "uploading", "the control"
+
+
+def test_files_of_a_build_end_at_the_disk_quota(fresh):
+    daemon, quota = fresh("--listen", "127.0.0.1:0"), 8 << 20
+    owner = daemon.tcp(owner="small", scopes=["read", "run"], disk=str(quota))
+    b = start(owner, COPY, {**COPY, "archive": 1}, base="host")
+    with pytest.raises(Refused) as refused:
+        send(owner, b, 0, tar(x=bytes(quota)))
+    assert refused.value.code == "limit" and "larger than the rest of the disk quota" in refused.value.error["message"], refused.value
+    assert send(owner, b, 0, tar(x=bytes(quota // 2)))["state"] == "uploading", "the control: what was refused takes nothing"
+    with pytest.raises(Refused) as refused:
+        send(owner, b, 1, tar(x=bytes(quota // 2)))
+    assert refused.value.code == "limit", "files of all archives count together"
 
 
 @pytest.mark.parametrize("cancel", [False, True])

@@ -221,6 +221,23 @@ def test_what_goes_out_comes_in_as_the_same(daemon, rootfs, form):
     assert second["id"] == first["id"] and second["config"] == first["config"]
 
 
+def test_export_of_an_image_that_does_not_exist_creates_no_directory(daemon, tmp_path):
+    for option in ("--oci", "--packs"):
+        done = cli(daemon, "image", "export", "nothing", option, tmp_path / "new")
+        assert done.returncode == 125 and b"image 'nothing' does not exist" in done.stderr and not (tmp_path / "new").exists(), done
+
+
+@pytest.mark.parametrize("name", ["builds", "prune"])
+def test_name_of_a_route_is_refused(daemon, small, rootfs, name):
+    for ask in (lambda: daemon.request("POST", "/v1/images", rootfs.read_bytes(), name=name),
+                lambda: daemon.post("/v1/images/small/names", {"name": name}),
+                lambda: daemon.post("/v1/images/builds", {"base": "small", "steps": [], "name": name})):
+        with pytest.raises(Refused) as refused:
+            ask()
+        assert refused.value.code == "invalid" and f"an image cannot have the name '{name}'" in refused.value.error["message"], refused.value
+    assert daemon.post("/v1/images/small/names", {"name": name + "-1"})["name"] == name + "-1", "the control"
+
+
 def test_export_compresses_on_all_processors(tmp_path):
     """The client does not read, so the worker waits for it, with all its threads."""
     d = Own(tmp_path)

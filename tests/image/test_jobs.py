@@ -6,20 +6,26 @@ import pytest
 
 from daemon import Refused
 from test_layers import Held, put, snap
+from trees import archive, entry
 
-OWNER_MAX = 8
+OWNER_MAX, HOST_MAX = 8, 32
+
+
+def stall(client, name):
+    """An import whose archive never comes."""
+    c = client.connect()
+    c.putrequest("POST", f"/v1/images?name={name}")
+    c.putheader("Content-Length", "100000")
+    for field in client.headers.items():
+        c.putheader(*field)
+    c.endheaders()
+    return c
 
 
 @contextlib.contextmanager
 def stalled_imports(daemon, count):
     """Imports whose archives never come."""
-    made = []
-    for i in range(count):
-        c = daemon.connect()
-        c.putrequest("POST", f"/v1/images?name=stalled{i}")
-        c.putheader("Content-Length", "100000")
-        c.endheaders()
-        made.append(c)
+    made = [stall(daemon, f"stalled{i}") for i in range(count)]
     daemon.until(lambda: len(staged(daemon)) == count)
     yield made
     for c in made:
@@ -44,6 +50,21 @@ def test_image_operations_of_an_owner_are_limited(daemon, small, rootfs):
         daemon.until(lambda: len(staged(daemon)) == OWNER_MAX - 1)
         assert snap(daemon, m, "made")["name"] == "made"
     daemon.until(lambda: staged(daemon) == [])
+
+
+def test_image_operations_of_a_host_are_limited(fresh):
+    daemon = fresh("--listen", "127.0.0.1:0")
+    owners = [daemon.tcp(owner=f"o{i}", scopes=["read", "run"]) for i in range(HOST_MAX // OWNER_MAX)]
+    other = daemon.tcp(owner="other", scopes=["read", "run"])
+    made = [stall(o, f"stalled{i}") for o in owners for i in range(OWNER_MAX)]
+    daemon.until(lambda: len(staged(daemon)) == HOST_MAX)
+    with pytest.raises(Refused) as refused:
+        put(other, archive(entry("f", b"x")), name="more")
+    assert refused.value.code == "busy" and "this host has 32 image operations in progress (at most 32)" in refused.value.error["message"]
+    for c in made:
+        c.close()
+    daemon.until(lambda: staged(daemon) == [])
+    assert put(other, archive(entry("f", b"x")), name="more")["name"] == "more", "the control"
 
 
 @pytest.mark.parametrize("step", [None, "then"])

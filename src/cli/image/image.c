@@ -85,12 +85,18 @@ static void print_image(const json_t *image) {
     putchar('\n');
 }
 
-static int image_list(struct client *c, const struct image_options *o, const struct words *w,
-                      struct err *err) {
-    json_t *answer DEFER(json_decrefp) = NULL, *image;
-    const struct client_request r = {.method = "GET", .target = "/v1/images"};
+/* A list of the daemon, as a table. */
+struct image_table {
+    const char *target, *rows, *head;
+    void (*print)(const json_t *row);
+    bool (*is_extra)(const json_t *row); /* shown only with --all; NULL: none is */
+};
+
+static int print_table(struct client *c, const struct image_options *o, const struct image_table *t,
+                       struct err *err) {
+    json_t *answer DEFER(json_decrefp) = NULL, *row;
+    const struct client_request r = {.method = "GET", .target = t->target};
     size_t i;
-    (void)w;
     if (client_call(c, &r, &answer, err) < 0)
         return -1;
     if (o->json) {
@@ -98,16 +104,26 @@ static int image_list(struct client *c, const struct image_options *o, const str
         return 0;
     }
     if (!o->quiet)
-        puts("NAME                      ID              SIZE     AGE   MACHINES  ORIGIN");
-    json_array_foreach(json_object_get(answer, "images"), i, image) {
-        if (!o->all && is_build_step(image))
+        puts(t->head);
+    json_array_foreach(json_object_get(answer, t->rows), i, row) {
+        if (!o->all && t->is_extra && t->is_extra(row))
             continue;
         if (o->quiet)
-            puts(client_text(image, "id"));
+            puts(client_text(row, "id"));
         else
-            print_image(image);
+            t->print(row);
     }
     return 0;
+}
+
+static int image_list(struct client *c, const struct image_options *o, const struct words *w,
+                      struct err *err) {
+    static const struct image_table images = {
+        "/v1/images", "images",
+        "NAME                      ID              SIZE     AGE   MACHINES  ORIGIN", print_image,
+        is_build_step};
+    (void)w;
+    return print_table(c, o, &images, err);
 }
 
 static int about(struct client *c, const char *method, const char *name, json_t **ret,
@@ -391,25 +407,11 @@ static void print_build(const json_t *b) {
 
 static int image_builds(struct client *c, const struct image_options *o, const struct words *w,
                         struct err *err) {
-    json_t *answer DEFER(json_decrefp) = NULL, *b;
-    const struct client_request r = {.method = "GET", .target = "/v1/images/builds"};
-    size_t i;
+    static const struct image_table builds = {
+        "/v1/images/builds", "builds",
+        "ID              STATE      STEP     AGE   NAME                  NOW", print_build, NULL};
     (void)w;
-    if (client_call(c, &r, &answer, err) < 0)
-        return -1;
-    if (o->json) {
-        print_json(answer);
-        return 0;
-    }
-    if (!o->quiet)
-        puts("ID              STATE      STEP     AGE   NAME                  NOW");
-    json_array_foreach(json_object_get(answer, "builds"), i, b) {
-        if (o->quiet)
-            puts(client_text(b, "id"));
-        else
-            print_build(b);
-    }
-    return 0;
+    return print_table(c, o, &builds, err);
 }
 
 static int image_log(struct client *c, const struct image_options *o, const struct words *w,
@@ -476,16 +478,18 @@ int image_download(struct client *c, const char *name, const char *form, bool qu
     return download(c, name, form, quiet, &to, err);
 }
 
+/* The daemon is asked for the image first, so that a wrong name creates no directory. */
 static int export_layout(struct client *c, const struct image_options *o, const char *name,
                          struct err *err) {
+    json_t *image DEFER(json_decrefp) = NULL;
     struct layout_reader layout DEFER(layout_done) = {.dir = -1, .file = -1};
     struct sink to = {.fd = -1, .layout = &layout, .what = o->oci};
-    return layout_open(&layout, o->oci, err) < 0 || download(c, name, "oci", o->quiet, &to, err) < 0
+    return about(c, "GET", name, &image, err) < 0 || layout_open(&layout, o->oci, err) < 0 ||
+                   download(c, name, "oci", o->quiet, &to, err) < 0
                ? -1
                : layout_finish(&layout, err);
 }
 
-/* The daemon is asked for the image first, so that a wrong name creates no directory. */
 static int export_packs(struct client *c, const struct image_options *o, const char *name,
                         struct err *err) {
     json_t *image DEFER(json_decrefp) = NULL;

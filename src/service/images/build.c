@@ -322,10 +322,8 @@ static int build_check(struct build *b, struct err *err) {
     const struct build_step *steps = b->request.steps.v;
     const char *name = b->request.name;
     size_t archives = 0;
-    if (name && !image_name_ok(name)) {
-        err_set(err, ERR_INVALID, "'%.60s' is not a valid image name", name);
-        return err_remedy(err, "use letters, digits and ._-:, such as debian:bookworm");
-    }
+    if (name && image_name_check(name, err) < 0)
+        return -1;
     for (size_t i = 0; i < b->request.steps.count; i++)
         if (step_check(&steps[i], i + 1, &archives, err) < 0)
             return -1;
@@ -486,6 +484,7 @@ struct build_upload {
     struct service *service;
     char build[ID_SIZE];
     size_t number;
+    uint64_t room; /* what the disk quotas leave for files of builds; 0: no quota */
 };
 
 /* The archive, unless its build has ended meanwhile. */
@@ -500,14 +499,26 @@ static struct build_archive *upload_archive(const struct build_upload *u, struct
     return NULL;
 }
 
+/* Finds what the disk quotas leave. Nothing stays reserved: the build itself needs the space. */
+static int upload_find_room(struct service *s, const struct caller *who, uint64_t *ret,
+                            struct err *err) {
+    struct disk_hold hold = {.who = who};
+    int r = quota_hold(s, &hold, err);
+    quota_release(s, &hold);
+    *ret = hold.bytes;
+    return r;
+}
+
 struct build_upload *service_build_upload(struct service *s, const struct caller *who,
                                           const char *id, uint64_t number, struct err *err) {
     struct build_row row DEFER(build_row_done) = {.state = 0};
     struct build *b;
-    if (allow(who, SCOPE_RUN, err) < 0 || build_find(s, who, id, &row, err) < 0)
+    uint64_t room;
+    if (allow(who, SCOPE_RUN, err) < 0 || build_find(s, who, id, &row, err) < 0 ||
+        upload_find_room(s, who, &room, err) < 0)
         return NULL;
     struct build_upload *u = xnew(struct build_upload);
-    *u = (struct build_upload){.service = s, .number = (size_t)number};
+    *u = (struct build_upload){.service = s, .number = (size_t)number, .room = room};
     memcpy(u->build, row.id, sizeof(u->build));
     struct build *live = build_live(s, row.id);
     struct build_archive *a = NULL;
@@ -541,17 +552,38 @@ static uint64_t uploaded_by(const struct service *s, const char *owner) {
     return sum;
 }
 
+/* sum: bytes of files of all builds of the owner, with the `n` bytes that are about to be written
+ */
+static int upload_check_room(const struct build_upload *u, uint64_t sum, size_t n,
+                             struct err *err) {
+    struct store_room room;
+    if (sum > BUILD_FILES_MAX)
+        return err_set(err, ERR_LIMIT,
+                       "the files of all builds of the owner are larger than %llu GiB",
+                       BUILD_FILES_MAX >> 30);
+    if (u->room && sum > u->room) {
+        err_set(err, ERR_LIMIT, "they are larger than the rest of the disk quota");
+        return err_remedy(err, "delete machines or images of the same owner");
+    }
+    if (store_admit(u->service->store, STORE_USES, err) < 0)
+        return -1;
+    store_room(u->service->store, &room);
+    if (room.free_bytes > n)
+        return 0;
+    err_set(err, ERR_LIMIT, "no disk space left in CARREL_HOME");
+    return err_remedy(err, "free space, for example with: carrel image prune");
+}
+
 int build_upload_add(struct build_upload *u, const void *bytes, size_t n, struct err *err) {
     struct build *b;
     struct build_archive *a = upload_archive(u, &b, err);
     if (!a)
         return -1;
-    if (uploaded_by(u->service, b->who.owner) + n > BUILD_FILES_MAX)
-        return err_set(err, ERR_LIMIT,
-                       "the files of all builds of owner '%s' are larger than %llu GiB",
-                       b->who.owner, BUILD_FILES_MAX >> 30);
-    if (write_all(a->fd, bytes, n) < 0)
-        return err_sys(err, "cannot store the files of build '%s'", u->build);
+    if (upload_check_room(u, uploaded_by(u->service, b->who.owner) + n, n, err) < 0)
+        return err_wrap(err, "cannot store the files of build '%s'", u->build);
+    int r = write_all(a->fd, bytes, n);
+    if (r < 0)
+        return err_num(err, r, "cannot store the files of build '%s'", u->build);
     a->size += n;
     loop_timer_start(b->timer, BUILD_UPLOAD_MS, 0);
     return 0;

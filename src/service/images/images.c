@@ -101,10 +101,8 @@ static int tag(struct service *s, const struct caller *who, const char *ref, con
                struct image_row *row, struct err *err) {
     if (allow(who, SCOPE_RUN, err) < 0 || image_find(s, who, ref, row, err) < 0)
         return -1;
-    if (!image_name_ok(name)) {
-        err_set(err, ERR_INVALID, "'%.60s' is not a valid image name", name);
-        return err_remedy(err, "use letters, digits and ._-:, such as debian:bookworm");
-    }
+    if (image_name_check(name, err) < 0)
+        return -1;
     snprintf(row->owner, sizeof(row->owner), "%s", who->owner);
     snprintf(row->name, sizeof(row->name), "%s", name);
     snprintf(row->token, sizeof(row->token), "%s", who->token);

@@ -67,6 +67,8 @@ void image_wipe(struct service *s, const char *name);
 /* Deletes a name of an image, and the image if nothing else needs it. */
 int image_remove_row(struct service *s, const struct image_row *row, struct err *err);
 
+/* Checks the name of a new image. */
+int image_name_check(const char *name, struct err *err);
 /* True if this is the name of an intermediate image of a build. */
 bool image_is_step(const char *name);
 /*

@@ -287,10 +287,8 @@ static int job_intent(struct image_job *j, struct err *err) {
 }
 
 int image_job_fill_row(struct image_job *j, const char *name, const char *origin, struct err *err) {
-    if (name && !image_name_ok(name)) {
-        err_set(err, ERR_INVALID, "'%.60s' is not a valid image name", name);
-        return err_remedy(err, "use letters, digits and ._-:, such as debian:bookworm");
-    }
+    if (name && image_name_check(name, err) < 0)
+        return -1;
     snprintf(j->row.owner, sizeof(j->row.owner), "%s", j->who.owner);
     snprintf(j->row.name, sizeof(j->row.name), "%s", name ? name : "");
     snprintf(j->row.origin, sizeof(j->row.origin), "%s", origin);

@@ -260,6 +260,26 @@ void images_look(struct service *s, uint64_t now) {
 
 /* ---- names ---- */
 
+/* An image of such a name could not be reached: /v1/images/NAME is another route. */
+static bool image_name_is_route(const char *name) {
+    static const char *const routes[] = {"builds", "prune"};
+    for (size_t i = 0; i < sizeof(routes) / sizeof(*routes); i++)
+        if (strcmp(name, routes[i]) == 0)
+            return true;
+    return false;
+}
+
+int image_name_check(const char *name, struct err *err) {
+    if (image_name_is_route(name)) {
+        err_set(err, ERR_INVALID, "an image cannot have the name '%s'", name);
+        return err_remedy(err, "choose another name: /v1/images/%s is a route of the API", name);
+    }
+    if (image_name_ok(name))
+        return 0;
+    err_set(err, ERR_INVALID, "'%.60s' is not a valid image name", name);
+    return err_remedy(err, "use letters, digits and ._-:, such as debian:bookworm");
+}
+
 int image_find(struct service *s, const struct caller *who, const char *ref, struct image_row *ret,
                struct err *err) {
     if (store_image_find(s->store, who->owner, ref, ret, err) == 0)
