@@ -167,8 +167,8 @@ static bool same_func_type(const struct wasm_func_type *a, const struct wasm_fun
 
 /* Finds a host function of either kind by its names: what the engine must know of it. */
 static bool host_describe(const char *module, size_t module_size, const char *name,
-                          size_t name_size, struct wasm_host_info *ret) {
-    const struct wasi_func *wasi = wasi_find(module, module_size, name, name_size);
+                          size_t name_size, uint32_t n_params, struct wasm_host_info *ret) {
+    const struct wasi_func *wasi = wasi_find(module, module_size, name, name_size, n_params);
     bool ours = module_size == 6 && memcmp(module, "carrel", 6) == 0;
     const struct host_func *f = ours ? host_find(name, name_size) : NULL;
     if (wasi)
@@ -181,7 +181,8 @@ static bool host_describe(const char *module, size_t module_size, const char *na
 
 enum host_fit host_fits(const struct wasm_import *in, struct wasm_func_type *ret) {
     struct wasm_host_info f;
-    if (!host_describe(in->module, in->module_size, in->name, in->name_size, &f))
+    uint32_t n_params = in->type.kind == WASM_FUNC ? in->type.func.n_params : 0;
+    if (!host_describe(in->module, in->module_size, in->name, in->name_size, n_params, &f))
         return HOST_NONE;
     *ret = f.type;
     return in->type.kind == WASM_FUNC && same_func_type(&in->type.func, &f.type) ? HOST_FITS
@@ -190,14 +191,16 @@ enum host_fit host_fits(const struct wasm_import *in, struct wasm_func_type *ret
 
 bool host_is(const struct wasm_host_info *h) {
     struct wasm_host_info f;
-    return host_describe(h->module, strlen(h->module), h->name, strlen(h->name), &f) &&
+    return host_describe(h->module, strlen(h->module), h->name, strlen(h->name), h->type.n_params,
+                         &f) &&
            h->cost == f.cost && h->size_param == f.size_param && same_func_type(&h->type, &f.type);
 }
 
 int host_define(struct session *s, const struct wasm_import *in, struct err *err) {
     struct wasm_host_info f;
     char module[32];
-    if (!host_describe(in->module, in->module_size, in->name, in->name_size, &f))
+    uint32_t n_params = in->type.kind == WASM_FUNC ? in->type.func.n_params : 0;
+    if (!host_describe(in->module, in->module_size, in->name, in->name_size, n_params, &f))
         return err_set(err, ERR_NOT_FOUND, "host function %.*s does not exist",
                        (int)(in->name_size < 80 ? in->name_size : 80), in->name);
     snprintf(module, sizeof(module), "%.*s", (int)in->module_size, in->module);
@@ -262,7 +265,7 @@ static int host_finish(struct session *s, struct pending *p, struct err *err) {
 int host_answer(struct session *s, const struct wasm_event *ev, struct ending *ret,
                 struct err *err) {
     const struct wasi_func *wasi =
-        wasi_find(ev->module, strlen(ev->module), ev->name, strlen(ev->name));
+        wasi_find(ev->module, strlen(ev->module), ev->name, strlen(ev->name), ev->n_values);
     if (wasi)
         return host_wasi_answer(s, wasi, ev, ret, err);
     struct pending p = {.call = {.sequence = ev->sequence}, .given = BUF(MAX_TRANSFER)};

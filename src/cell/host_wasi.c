@@ -140,8 +140,10 @@ static bool ends_program(const struct session *s, const struct wasm_event *ev,
     struct wasi_call again = *c;
     if (s->replay && (is_exit || is_raise)) {
         again.writes = NULL;
-        wasi_run(NULL, wasi_find(ev->module, strlen(ev->module), ev->name, strlen(ev->name)),
-                 &again);
+        wasi_run(
+            NULL,
+            wasi_find(ev->module, strlen(ev->module), ev->name, strlen(ev->name), ev->n_values),
+            &again);
     }
     if (!again.has_exited)
         return false;

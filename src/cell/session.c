@@ -185,7 +185,7 @@ int session_load(struct session *s, struct slice bytes, int spec, uint64_t pages
 /* Functions of WASI need no grant: what they reach does, such as a directory. */
 static bool is_granted(const struct wasm_import *in, const char *const *grants, int count) {
     if (in->type.kind == WASM_FUNC &&
-        wasi_find(in->module, in->module_size, in->name, in->name_size))
+        wasi_find(in->module, in->module_size, in->name, in->name_size, in->type.func.n_params))
         return true;
     if (in->type.kind != WASM_FUNC || in->module_size != 6 ||
         memcmp(in->module, "carrel", 6) != 0 || !host_known(in->name, in->name_size))

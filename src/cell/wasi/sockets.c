@@ -84,3 +84,9 @@ int wasi_sock_shutdown(const struct wasi_at *a) {
         return error;
     return shutdown(f->host, hows[how]) < 0 ? wasi_error(-errno) : WASI_OK;
 }
+
+/* Functions that would make or name sockets. */
+int wasi_refused(const struct wasi_at *a) {
+    (void)a;
+    return WASI_NOTSUP;
+}

@@ -1,4 +1,7 @@
-/* The table of the 46 functions: types, cost, and where the data of a call is. */
+/*
+ * The table of the 46 functions, and of those that some programs import besides them: types, cost,
+ * and where the data of a call is.
+ */
 #include <string.h>
 
 #include "cell/log.h"
@@ -21,6 +24,8 @@ struct wasi_func {
 
 #define ROW(name, params, cost, ...) \
     { #name, params, wasi_##name, cost, __VA_ARGS__ }
+#define REFUSED(name, params) \
+    { #name, params, wasi_refused, COST_SMALL, PLAIN }
 #define PLAIN .sized = NO, .iovs = NO, .reads = {NO, NO}, .subs = NO
 #define PATH(at) .sized = (at) + 1, .iovs = NO, .reads = {at, NO}, .subs = NO
 #define PATHS(at, other) .sized = (at) + 1, .iovs = NO, .reads = {at, other}, .subs = NO
@@ -75,6 +80,16 @@ static const struct wasi_func funcs[] = {
     ROW(sock_recv, "iiiiii", COST_FILE, IOVS(1, false)),
     ROW(sock_send, "iiiii", COST_FILE, IOVS(1, true)),
     ROW(sock_shutdown, "ii", COST_FILE, PLAIN),
+    /* Sockets as WasmEdge has them, which some programs import and do not need. */
+    REFUSED(sock_open, "iii"),
+    REFUSED(sock_bind, "iii"),
+    REFUSED(sock_connect, "iii"),
+    REFUSED(sock_listen, "ii"),
+    REFUSED(sock_accept, "ii"),
+    REFUSED(sock_setsockopt, "iiiii"),
+    REFUSED(sock_getlocaladdr, "iiii"),
+    REFUSED(sock_getpeeraddr, "iiii"),
+    REFUSED(sock_getaddrinfo, "iiiiiiii"),
 };
 enum { FUNC_COUNT = sizeof(funcs) / sizeof(*funcs) };
 
@@ -95,11 +110,16 @@ bool wasi_is_module(const char *module, size_t module_size) {
 }
 
 const struct wasi_func *wasi_find(const char *module, size_t module_size, const char *name,
-                                  size_t name_size) {
-    for (size_t i = 0; i < FUNC_COUNT && wasi_is_module(module, module_size); i++)
-        if (strlen(funcs[i].name) == name_size && memcmp(funcs[i].name, name, name_size) == 0)
+                                  size_t name_size, uint32_t n_params) {
+    const struct wasi_func *named = NULL;
+    for (size_t i = 0; i < FUNC_COUNT && wasi_is_module(module, module_size); i++) {
+        if (strlen(funcs[i].name) != name_size || memcmp(funcs[i].name, name, name_size) != 0)
+            continue;
+        if (strlen(funcs[i].params) == n_params)
             return &funcs[i];
-    return NULL;
+        named = named ? named : &funcs[i];
+    }
+    return named;
 }
 
 void wasi_describe(const struct wasi_func *f, struct wasm_host_info *ret) {

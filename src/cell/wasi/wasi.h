@@ -63,9 +63,12 @@ void wasi_free(struct wasi *w);
 
 /* A row of the table of functions. */
 struct wasi_func;
-/* NULL: there is no such function. */
+/*
+ * Finds the function of this name with n_params parameters, else the first one of this name. NULL:
+ * no function has the name.
+ */
 const struct wasi_func *wasi_find(const char *module, size_t module_size, const char *name,
-                                  size_t name_size);
+                                  size_t name_size, uint32_t n_params);
 bool wasi_is_module(const char *module, size_t module_size);
 /* Writes what wasm_host_func_sized() needs; the types belong to the table. */
 void wasi_describe(const struct wasi_func *f, struct wasm_host_info *ret);

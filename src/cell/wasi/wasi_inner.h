@@ -122,7 +122,7 @@ int wasi_put_filestat(const struct wasi_at *a, uint32_t at, const struct stat *s
                       enum wasi_filetype type);
 int wasi_times(const struct wasi_at *a, int first, struct timespec ret[2]);
 
-/* The 46 functions, in the order of table.c. */
+/* The 46 functions, in the order of table.c, and the answer to those that are not supported. */
 typedef int wasi_handler(const struct wasi_at *a);
 wasi_handler wasi_args_get, wasi_args_sizes_get, wasi_environ_get, wasi_environ_sizes_get,
     wasi_clock_res_get, wasi_clock_time_get, wasi_fd_advise, wasi_fd_allocate, wasi_fd_close,
@@ -134,4 +134,4 @@ wasi_handler wasi_args_get, wasi_args_sizes_get, wasi_environ_get, wasi_environ_
     wasi_path_link, wasi_path_open, wasi_path_readlink, wasi_path_remove_directory,
     wasi_path_rename, wasi_path_symlink, wasi_path_unlink_file, wasi_poll_oneoff, wasi_proc_exit,
     wasi_proc_raise, wasi_sched_yield, wasi_random_get, wasi_sock_accept, wasi_sock_recv,
-    wasi_sock_send, wasi_sock_shutdown;
+    wasi_sock_send, wasi_sock_shutdown, wasi_refused;
