@@ -114,32 +114,39 @@ static void creation_fail(struct creation *c, const struct err *err) {
     live_end(c->live, "it could not be made", creation_undone, f);
 }
 
+int live_put_running(struct live *l, struct err *err) {
+    struct store *store = l->service->store;
+    if (net_keep(l, err) < 0 ||
+        (l->row.warnings
+             ? store_machine_update(store, &l->row, err)
+             : store_machine_set_running(store, l->row.id, l->row.incarnation, err)) < 0)
+        return -1;
+    event_tell(l->service, l->row.owner, l->row.id, "machine.created", NULL);
+    return 0;
+}
+
 static int write_running(struct live *l, struct err *err) {
     struct store *store = l->service->store;
-    bool whole = store_begin(store, err) == 0 && net_keep(l, err) == 0 &&
-                 (l->row.warnings
-                      ? store_machine_update(store, &l->row, err) == 0
-                      : store_machine_set_guest(store, l->row.id, l->row.incarnation, err) == 0 &&
-                            store_machine_set_state(store, l->row.id, MACHINE_RUNNING,
-                                                    STATE_BY_OTHER, err) == 0);
-    if (whole)
-        event_tell(l->service, l->row.owner, l->row.id, "machine.created", NULL);
-    if (whole && store_commit(store, err) == 0)
+    if (store_begin(store, err) == 0 && live_put_running(l, err) == 0 &&
+        store_commit(store, err) == 0) {
+        l->unwritten = false;
         return 0;
+    }
     store_rollback(store);
     return -1;
 }
 
 /*
  * For a machine that ends with its caller. If the daemon dies now, the machine is removed in any
- * case, so its command may start before the row is written.
+ * case. So its state is saved together with its command, in one transaction.
  */
 static void creation_finish_first(struct creation *c) {
     struct live *l = c->live;
     struct err err;
     live_ref(l);
+    l->unwritten = true;
     creation_finish(c, NULL);
-    if (l->row.state == MACHINE_RUNNING && write_running(l, &err) < 0)
+    if (l->unwritten && l->row.state == MACHINE_RUNNING && write_running(l, &err) < 0)
         log_line(LOG_ERROR, "service", "write a machine's state: %s id=%s", err.text, l->row.id);
     live_unref(l);
 }
@@ -631,5 +638,6 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     c->lent = r->ephemeral ? NULL : lend(&handed);
     live_ref(l);
     l->changing = true;
+    l->ephemeral = r->ephemeral;
     creation_go(s, c, r, &handed);
 }

@@ -256,9 +256,14 @@ static void ask_end(struct live *l) {
     s->driver->destroy(s->host, l->row.id, destroyed, l);
 }
 
-/* Writes that the machine is ending: if this daemon dies, the next one ends the machine. */
+/*
+ * Writes that the machine is ending: if this daemon dies, the next one ends the machine. The box of
+ * an ephemeral machine ends with the daemon, so its row is written only once, at the end.
+ */
 static void ending_write(struct live *l) {
     struct err err;
+    if (l->ephemeral)
+        return;
     if (store_machine_set_state(l->service->store, l->row.id, MACHINE_ENDING, STATE_BY_OTHER,
                                 &err) < 0)
         log_line(LOG_ERROR, "service", "end a machine: %s id=%s", err.text, l->row.id);

@@ -70,6 +70,8 @@ struct live {
     uint64_t idle_check_ms;  /* time of the next check for idleness */
     struct commit_lane lane; /* commits that wait to be saved */
     bool dormant;            /* has no box; waits to be resumed */
+    bool ephemeral;          /* its box ends with this daemon at the latest */
+    bool unwritten;          /* it runs, but its row still says that it is being created */
     bool resting;            /* a pause or stop is in progress */
     struct rest_wait *rest;  /* requests that wait for the end of an operation (rest.h) */
     struct loop_call rest_call;
@@ -180,6 +182,11 @@ bool may_see(const struct caller *who, const char *owner);
 struct live *live_new(struct service *s, struct machine_row *row); /* takes the row's texts */
 void live_ref(struct live *l);
 void live_unref(struct live *l);
+/*
+ * Writes to the row that the machine runs, in the caller's transaction, which clears l->unwritten
+ * after its commit.
+ */
+int live_put_running(struct live *l, struct err *err);
 /* Ends an operation and allows the next one, unless the machine is ending. */
 void live_verb_over(struct live *l);
 void live_view(const struct live *l, struct machine_view *ret);

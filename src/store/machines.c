@@ -267,13 +267,15 @@ int store_machine_set_state(struct store *s, const char *id, enum machine_state 
     return run_on(&q, id, err);
 }
 
-int store_machine_set_guest(struct store *s, const char *id, uint64_t incarnation,
-                            struct err *err) {
+int store_machine_set_running(struct store *s, const char *id, uint64_t incarnation,
+                              struct err *err) {
     QUERY;
-    if (query_start(&q, s, STMT_MACHINE_GUEST, err) < 0)
+    if (query_start(&q, s, STMT_MACHINE_RUNNING, err) < 0)
         return -1;
     query_text(&q, 1, id);
     query_i64(&q, 2, (int64_t)incarnation);
+    query_i64(&q, 3, MACHINE_RUNNING);
+    query_i64(&q, 4, STATE_BY_OTHER);
     return run_on(&q, id, err);
 }
 

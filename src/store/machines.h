@@ -142,7 +142,8 @@ int store_machine_update(struct store *s, const struct machine_row *row, struct 
 /* These two functions write only these columns: cheap, for frequent calls. */
 int store_machine_set_state(struct store *s, const char *id, enum machine_state state,
                             enum state_by by, struct err *err);
-int store_machine_set_guest(struct store *s, const char *id, uint64_t incarnation, struct err *err);
+int store_machine_set_running(struct store *s, const char *id, uint64_t incarnation,
+                              struct err *err);
 /* Frees the idempotency key: repeating the request creates a new machine. */
 int store_machine_unkey(struct store *s, const char *id, struct err *err);
 /* Sets the state MACHINE_ENDED, the time and the reason of the end. */

@@ -218,7 +218,9 @@ static const struct {
                              " WHERE id = ?1",
                              &machine_table},
     [STMT_MACHINE_STATE] = {"UPDATE machines SET state = ?2, state_by = ?3 WHERE id = ?1", NULL},
-    [STMT_MACHINE_GUEST] = {"UPDATE machines SET incarnation = ?2 WHERE id = ?1", NULL},
+    [STMT_MACHINE_RUNNING] = {"UPDATE machines SET incarnation = ?2, state = ?3, state_by = ?4"
+                              " WHERE id = ?1",
+                              NULL},
     [STMT_MACHINE_UNKEY] = {"UPDATE machines SET idem = NULL WHERE id = ?1", NULL},
     [STMT_MACHINE_END] = {"UPDATE machines SET state = 6, ended_ms = ?2, end_reason = ?3"
                           " WHERE id = ?1",

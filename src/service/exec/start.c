@@ -114,7 +114,21 @@ static int name_may_run(const struct live *l, const char *name, struct err *err)
     return 0;
 }
 
-static int begin_exec(struct exec *x, const struct live *l, const struct exec_plan *plan,
+/* Adds the row of a command, and with the first one of a machine that it runs (l->unwritten). */
+static int add_exec(struct exec *x, struct live *l, char existing[ID_SIZE], struct err *err) {
+    struct store *store = x->service->store;
+    if (!l->unwritten)
+        return store_exec_add(store, &x->row, existing, err);
+    if (store_begin(store, err) == 0 && live_put_running(l, err) == 0 &&
+        store_exec_add(store, &x->row, existing, err) == 0 && store_commit(store, err) == 0) {
+        l->unwritten = false;
+        return 0;
+    }
+    store_rollback(store);
+    return -1;
+}
+
+static int begin_exec(struct exec *x, struct live *l, const struct exec_plan *plan,
                       char existing[ID_SIZE], struct err *err) {
     if (exec_may_count(l, err) < 0)
         return ran_before(x, existing) ? 0 : (x->service->hits[HIT_COMMANDS]++, -1);
@@ -126,7 +140,7 @@ static int begin_exec(struct exec *x, const struct live *l, const struct exec_pl
         what.argc++;
     return note_intent(x->service, &x->who, &what, &x->intent, err) < 0
                ? -1
-               : store_exec_add(x->service->store, &x->row, existing, err);
+               : add_exec(x, l, existing, err);
 }
 
 /* A request that may have to wait at the barrier (steps/barrier.h). The caller keeps the data that

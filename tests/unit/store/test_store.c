@@ -443,7 +443,7 @@ static void machines_change_and_are_forgotten(void **state) {
     add_owner(s, "ann", 1000);
     struct machine_row row = machine_of("ann", "old", 1), out;
     add_machine(s, &row);
-    ok(store_machine_set_guest(s, row.id, 1ull << 63, &err));
+    ok(store_machine_set_running(s, row.id, 1ull << 63, &err));
     ok(store_machine_set_state(s, row.id, MACHINE_PAUSED, STATE_BY_IDLE, &err));
     refused(ERR_INVALID,
             store_machine_set_state(s, row.id, (enum machine_state)7, STATE_BY_IDLE, &err));
