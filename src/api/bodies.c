@@ -109,6 +109,19 @@ static const struct field status_view[] = {
 };
 const struct schema status_schema = SCHEMA("Status", char *, status_view);
 
+static const struct field agents_view[] = {
+    {"tokens", SHOW_NUMBER, 0, "token budget of a machine of an agent; 0: no limit",
+     .required = true},
+    {"money", SHOW_TEXT, 0, "money budget of a machine of an agent; 0: no limit", .required = true},
+    {"currency", SHOW_TEXT, 0, NULL, .required = true},
+    {"formats", SHOW_JSON, 0,
+     "model formats (anthropic, chat, responses, gemini) whose provider has its key",
+     .required = true},
+    {"agents", SHOW_JSON, 0,
+     "agents of carrel.conf, each with name, image, start, once, resume and env", .required = true},
+};
+const struct schema agents_schema = SCHEMA("Agents", char *, agents_view);
+
 const struct schema *const all_schemas[] = {
     &freeze_request_schema,
     &changeset_schema,
@@ -124,6 +137,7 @@ const struct schema *const all_schemas[] = {
     &tokens_schema,
     &verify_schema,
     &status_schema,
+    &agents_schema,
     &mkdir_request_schema,
     &move_request_schema,
     &chmod_request_schema,

@@ -168,6 +168,7 @@ void api_token_new(struct call *c);
 void api_token_list(struct call *c);
 void api_token_revoke(struct call *c);
 void api_status(struct call *c);
+void api_agent_list(struct call *c);
 void api_metrics(struct call *c);
 void api_health(struct call *c);
 void api_openapi(struct call *c);

@@ -26,7 +26,8 @@ enum conf_type {
     CONF_WORD,
     CONF_PROVIDER,
     CONF_MODEL,
-    CONF_ALIAS
+    CONF_ALIAS,
+    CONF_AGENT
 };
 
 struct key {
@@ -46,6 +47,10 @@ struct key {
 #define GIB (1ull << 30)
 #define TIB (1ull << 40)
 #define DAY_MS 86400000ull
+
+/* Section of an agent; NAME stands for its name. */
+#define AGENT_SECTION "agent NAME"
+enum { AGENT_PREFIX = sizeof("agent ") - 1 };
 
 static const struct key keys[] = {
     {"daemon", "listen", CONF_ADDRESS, AT(listen), "", 0, 0,
@@ -146,6 +151,21 @@ static const struct key keys[] = {
     {"models", "model", CONF_MODEL, AT(known), "", 0, 0,
      "prices of a model: NAME in=PRICE out=PRICE window=TOKENS, prices per million tokens; one per "
      "line, up to 64"},
+    {"agents", "tokens", CONF_COUNT, AT(agent_tokens), "5000000", 1, 1ull << 50,
+     "token budget of a new machine of `carrel agent` without --budget; 0: no limit"},
+    {"agents", "money", CONF_MONEY, AT(agent_micro), "0", 1, 1ull << 50,
+     "money budget of a new machine of `carrel agent` without --budget; 0: no limit"},
+    {AGENT_SECTION, "image", CONF_AGENT, AT(agents), "", 0, 0,
+     "image of the machines of agent NAME; default: host, the programs of this host"},
+    {AGENT_SECTION, "start", CONF_AGENT, AT(agents), "", 0, 0,
+     "command that starts agent NAME on a terminal, run by the shell of the machine; $task is the "
+     "task or empty, $@ are the further arguments"},
+    {AGENT_SECTION, "once", CONF_AGENT, AT(agents), "", 0, 0,
+     "command that carries out $task without a terminal (`carrel agent NAME -p TASK`)"},
+    {AGENT_SECTION, "resume", CONF_AGENT, AT(agents), "", 0, 0,
+     "command that continues the last session on a terminal (`carrel agent NAME --resume`)"},
+    {AGENT_SECTION, "env", CONF_AGENT, AT(agents), "", 0, 0,
+     "variable of agent NAME: NAME=VALUE; one per line, up to 16"},
 };
 enum { KEY_COUNT = sizeof(keys) / sizeof(*keys) };
 _Static_assert(KEY_COUNT <= 64, "struct parse has a bit for each key");
@@ -315,6 +335,7 @@ static int set_value(const struct key *k, struct conf *c, const char *value, str
         return add_model(c, value, err);
     case CONF_ALIAS:
         return add_alias(c, value, err);
+    case CONF_AGENT: /* handle() knows the section, and sets it */
     case CONF_COUNT:
     case CONF_SIZE:
     case CONF_CPUS:
@@ -373,6 +394,8 @@ static const struct key *nearest(const char *section, const char *name) {
 }
 
 static const struct key *find_key(const char *section, const char *name, struct err *err) {
+    if (strncmp(section, AGENT_SECTION, AGENT_PREFIX) == 0)
+        section = AGENT_SECTION;
     for (size_t i = 0; i < KEY_COUNT; i++)
         if (strcmp(section, keys[i].section) == 0 && strcmp(name, keys[i].name) == 0)
             return &keys[i];
@@ -419,7 +442,8 @@ static int at_line(struct parse *p) {
 }
 
 static bool is_list(enum conf_type type) {
-    return type == CONF_PATHS || type == CONF_PROVIDER || type == CONF_MODEL || type == CONF_ALIAS;
+    return type == CONF_PATHS || type == CONF_PROVIDER || type == CONF_MODEL ||
+           type == CONF_ALIAS || type == CONF_AGENT;
 }
 
 /* inih calls this for each key. As inih requires, 0 means failure and 1 success. */
@@ -434,7 +458,10 @@ static int handle(void *arg, const char *section, const char *name, const char *
         return at_line(p);
     }
     p->seen |= bit;
-    if (set_value(k, &p->conf, value, p->err) == 0)
+    int r = k->type == CONF_AGENT
+                ? conf_agent_set(&p->conf.agents, section + AGENT_PREFIX, name, value, p->err)
+                : set_value(k, &p->conf, value, p->err);
+    if (r == 0)
         return 1;
     err_wrap(p->err, "%s", k->name);
     return at_line(p);
@@ -474,6 +501,8 @@ int conf_parse(const char *text, size_t len, struct conf *ret, struct err *err) 
                 line);
         return err_remedy(err, "comments start with # or ;");
     }
+    if (conf_agents_check(&p.conf.agents, err) < 0)
+        return -1;
     *ret = p.conf;
     return 0;
 }
@@ -503,7 +532,7 @@ static const char *const type_names[] = {
     [CONF_COUNT] = "number",         [CONF_SIZE] = "size",   [CONF_CPUS] = "number",
     [CONF_MONEY] = "number",         [CONF_TIME] = "time",   [CONF_ACTION] = "word",
     [CONF_STEPS] = "word",           [CONF_WORD] = "text",   [CONF_PROVIDER] = "lines",
-    [CONF_MODEL] = "lines",          [CONF_ALIAS] = "lines",
+    [CONF_MODEL] = "lines",          [CONF_ALIAS] = "lines", [CONF_AGENT] = "text",
 };
 
 static bool put_range(const struct key *k, struct buf *ret) {

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "store/conf/agents.h"
 #include "store/conf_models.h"
 
 enum { CONF_TEXT_SIZE = 256, CONF_ROOTS_MAX = 32, CONF_FILE_MAX = 64 << 10, CONF_LINE_MAX = 190 };
@@ -61,6 +62,8 @@ struct conf {
     size_t alias_count;
     struct conf_model known[CONF_MODELS_MAX]; /* models with prices and context sizes */
     size_t known_count;
+    uint64_t agent_tokens, agent_micro; /* budget of a machine of `carrel agent`; 0: no limit */
+    struct conf_agents agents;
 };
 
 /* Fills in the defaults. Parsing an empty configuration file gives the same result. */

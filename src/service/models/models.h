@@ -10,6 +10,7 @@
 #pragma once
 
 #include "model/gateway.h"
+#include "service/net/net.h"
 #include "service/service.h"
 
 #define MODELS_HOST "models.carrel"
@@ -41,3 +42,8 @@ struct model_stats {
     uint64_t calls, refused, in, out, micro;
 };
 void service_model_stats(const struct service *s, struct model_stats *ret);
+
+/* Tells as JSON the agents of carrel.conf, their budget, and the formats whose provider has a key.
+ */
+void service_agent_list(struct service *s, const struct caller *who, service_net_fn *done,
+                        void *arg);

@@ -32,6 +32,41 @@ static void an_empty_file_is_the_defaults(void **state) {
     assert_memory_equal(&a, &b, sizeof(a));
 }
 
+static void agents_are_sections_with_their_name(void **state) {
+    (void)state;
+    struct conf c;
+    parse("[agents]\ntokens = 7\nmoney = 1.5\n"
+          "[agent one]\nstart = run-it \"$@\"\nenv = A=1\nenv = B=2\n"
+          "[agent two]\nonce = do-it\nimage = small\n",
+          &c);
+    assert_int_equal(c.agent_tokens, 7);
+    assert_int_equal(c.agent_micro, 1500000);
+    assert_int_equal(c.agents.count, 2);
+    assert_string_equal(c.agents.list[0].name, "one");
+    assert_string_equal(c.agents.list[0].start, "run-it \"$@\"");
+    assert_int_equal(c.agents.list[0].env_count, 2);
+    assert_string_equal(c.agents.list[0].env[1], "B=2");
+    assert_string_equal(c.agents.list[1].once, "do-it");
+    assert_string_equal(c.agents.list[1].image, "small");
+}
+
+static void wrong_agents_are_refused(void **state) {
+    (void)state;
+    static const char *const wrong[] = {
+        "[agent one]\nenv = A=1\n", /* no command */
+        "[agent ls]\nstart = x\n",  /* a subcommand */
+        "[agent A b]\nstart = x\n", /* not a name */
+        "[agent ]\nstart = x\n",
+        "[agent one]\nstart = x\nstart = y\n", /* twice */
+        "[agent one]\nstart = x\nenv = noequals\n",
+        "[agent one]\nstart = x\nstop = y\n", /* unknown key */
+    };
+    struct conf c;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+        if (conf_parse(wrong[i], strlen(wrong[i]), &c, &err) == 0)
+            fail_msg("accepted: %s", wrong[i]);
+}
+
 static void every_key_is_read(void **state) {
     (void)state;
     struct conf c;
@@ -165,7 +200,9 @@ static void the_manual_is_the_table(void **state) {
     }
 }
 
-UNIT_MAIN(cmocka_unit_test(an_empty_file_is_the_defaults), cmocka_unit_test(every_key_is_read),
+UNIT_MAIN(cmocka_unit_test(an_empty_file_is_the_defaults),
+          cmocka_unit_test(agents_are_sections_with_their_name),
+          cmocka_unit_test(wrong_agents_are_refused), cmocka_unit_test(every_key_is_read),
           cmocka_unit_test(zero_is_taken_where_it_has_a_meaning),
           cmocka_unit_test(mistakes_name_their_line),
           cmocka_unit_test(a_file_is_named_in_its_errors),
