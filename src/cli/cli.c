@@ -85,8 +85,11 @@ const struct command commands[] = {
     {"fork", "[OPTIONS] MACHINE", "create new machines from a step (snapshot) of a machine",
      cmd_fork, fork_rows, NULL},
 
+    {"agent", "claude|codex|opencode|gemini|ls|update [OPTIONS] [-- ARG...]",
+     "run an agent on a copy of this directory, then review its changes", cmd_agent, agent_rows,
+     "Agents", agent_forms},
     {"do", "[OPTIONS] [MACHINE] [TASK]", "let a model carry out a task in a machine", cmd_do,
-     do_rows, "Agents"},
+     do_rows, NULL},
     {"mcp", "[OPTIONS]", "serve a machine to an agent over MCP on stdin and stdout", cmd_mcp,
      mcp_rows, NULL},
     {"ship", "[OPTIONS] MACHINE[:PATH] [DIRECTORY]",

@@ -98,6 +98,7 @@ int cmd_rewind(int argc, char **argv);
 int cmd_hibernate(int argc, char **argv);
 int cmd_fork(int argc, char **argv);
 int cmd_store(int argc, char **argv);
+int cmd_agent(int argc, char **argv);
 int cmd_do(int argc, char **argv);
 int cmd_ship(int argc, char **argv);
 int cmd_image(int argc, char **argv);
@@ -127,11 +128,11 @@ extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], ne
     logs_rows[], ls_rows[], rm_rows[], set_rows[], net_rows[], snap_rows[], steps_rows[],
     diff_rows[], rewind_rows[], hibernate_rows[], fork_rows[], store_rows[], serve_rows[],
     token_rows[], audit_rows[], mcp_rows[], approve_rows[], deny_rows[], grant_rows[], top_rows[],
-    do_rows[], ship_rows[], image_rows[], secret_rows[], expose_rows[], models_rows[];
+    do_rows[], ship_rows[], image_rows[], secret_rows[], expose_rows[], models_rows[], agent_rows[];
 
 /* Subcommands (forms.c). */
 extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],
-    store_forms[], token_forms[], audit_forms[], models_forms[];
+    store_forms[], token_forms[], audit_forms[], models_forms[], agent_forms[];
 extern const char net_notes[];
 extern const char steps_notes[];
 extern const char sh_notes[];

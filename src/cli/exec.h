@@ -8,7 +8,9 @@
 #include <stdbool.h>
 
 #include "base/buf.h"
+#include "base/id.h"
 #include "base/wire/plan.h"
+#include "cli/client.h"
 #include "cli/options.h"
 #include "cli/session.h"
 
@@ -80,6 +82,10 @@ struct command_setup {
     size_t env_count;
     struct buf out, err;
 };
+
+/* Finds the running command with this name and writes its id; 0: there is none (shell.c). */
+int exec_find_running(struct client *c, const char *machine, const char *name, char ret[ID_SIZE],
+                      struct err *err);
 
 /* Fills session.request from the options; argv is NULL-terminated and outlives the setup. */
 int command_prepare(struct command_setup *c, const struct command_options *o, char **argv,

@@ -65,6 +65,13 @@ const struct form models_forms[] = {
     {NULL, NULL},
 };
 
+const struct form agent_forms[] = {
+    {"claude|codex|opencode|gemini [-- ARG...]", "run it here; or an agent of carrel.conf"},
+    {"ls", "list the machines of agents"},
+    {"update [NAME]", "download the agents that this version knows"},
+    {NULL, NULL},
+};
+
 const struct form image_forms[] = {
     {"ls", "list images"},
     {"show IMAGE", "show one image"},

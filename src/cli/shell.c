@@ -66,25 +66,29 @@ static void shell_free(struct shell **slot) {
 /* ---- open shells ---- */
 
 /* Gets the running commands of the machine, with and without a terminal. */
-static int shell_list(struct shell *s, const char *machine, json_t **ret, struct err *err) {
+static int shell_list(struct client *c, const char *machine, json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request q = {.method = "GET", .target = target};
     return client_target(target, err, "/v1/machines/%s/execs?state=%s&limit=%s", machine, "running",
                          "1000") < 0
                ? -1
-               : client_call(&s->client, &q, ret, err);
+               : client_call(c, &q, ret, err);
 }
 
-/* Finds the running command with this name and writes its id; 0: there is none. */
-static int shell_find(struct shell *s, const char *machine, const char *name, struct err *err) {
+int exec_find_running(struct client *c, const char *machine, const char *name, char ret[ID_SIZE],
+                      struct err *err) {
     json_t *list DEFER(json_decrefp) = NULL;
-    if (shell_list(s, machine, &list, err) < 0)
+    if (shell_list(c, machine, &list, err) < 0)
         return -1;
     const json_t *x = table_find(json_object_get(list, "execs"), "name", name);
     if (!x)
         return 0;
-    snprintf(s->remote.exec, sizeof(s->remote.exec), "%s", client_text(x, "id"));
+    snprintf(ret, ID_SIZE, "%s", client_text(x, "id"));
     return 1;
+}
+
+static int shell_find(struct shell *s, const char *machine, const char *name, struct err *err) {
+    return exec_find_running(&s->client, machine, name, s->remote.exec, err);
 }
 
 static void print_shell(const json_t *x) {
@@ -107,7 +111,8 @@ static int shell_print_list(struct shell *s, const char *machine, struct err *er
     json_t *list DEFER(json_decrefp) = NULL;
     json_t *shells DEFER(json_decrefp) = json_pack("{s:[]}", "shells"), *x;
     size_t i;
-    if (cli_machine_open(&s->client, machine, err) < 0 || shell_list(s, machine, &list, err) < 0)
+    if (cli_machine_open(&s->client, machine, err) < 0 ||
+        shell_list(&s->client, machine, &list, err) < 0)
         return -1;
     json_array_foreach(json_object_get(list, "execs"), i, x) {
         if (json_is_true(json_object_get(x, "terminal")))

@@ -77,6 +77,7 @@ fork --json spare -> machines[]
 fork --json -n 2 work --run true --score 'echo 0.1' -> forks[]
 do --json --model rehearsal/r --script {top}/script work task -> status
 do --json --ls -> runs[]
+agent ls --json -> machines[]
 ship --json work:/home/user {top}/target -> files[]
 pending --json -> pending[]
 net work --json -> rules[]
@@ -142,6 +143,7 @@ rewind --json work none -> not_found
 fork --json nobody -> not_found
 fork --json work --run true --score false --keep-best -> unknown
 do --json --show r-aaaaaaaaaaaa -> not_found
+agent update --json nobody -> not_found
 ship --json nobody:/home/user {top}/target -> not_found
 pending --json more -> invalid
 net --json nobody -> not_found

@@ -36,7 +36,7 @@ CHANGES = {
     "expose rm": (["expose", "tour", "rm", "8000"], r"port 8000 of machine 'tour' is no longer exposed"),
 }
 # Print the id, number, state, list or text of what they made or changed, on standard output.
-PRINT = {"new", "fork", "snap", "rewind", "pause", "resume", "stop", "hibernate", "net", "expose", "grant", "token", "image", "store", "ship", "do", "run",
+PRINT = {"agent", "new", "fork", "snap", "rewind", "pause", "resume", "stop", "hibernate", "net", "expose", "grant", "token", "image", "store", "ship", "do", "run",
          "exec", "sh", "mcp", "serve", "secret"}
 READ = {"ls", "show", "logs", "steps", "diff", "stats", "top", "pending", "grants", "doctor", "audit", "completion", "version", "help", "cell", "wast"}
 

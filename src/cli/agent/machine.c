@@ -1,0 +1,277 @@
+/* The machine of an agent and a directory: finds it by its metadata, or makes it. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/sha256.h"
+#include "cli/agent/agent.h"
+#include "cli/cli.h"
+#include "cli/machine.h"
+#include "cli/ship/dirty.h"
+#include "cli/ship/git.h"
+#include "cli/table.h"
+
+/* Metadata of the machine of an agent. */
+#define META_AGENT "agent"
+#define META_DIR "agent_dir"
+
+/* ---- the directory ---- */
+
+static bool is_repo(const char *dir, char top[PATH_MAX]) {
+    const char *const where[] = {"-C", dir, "rev-parse", "--show-toplevel", NULL};
+    const char *const head[] = {"-C", dir, "rev-parse", "--verify", "-q", "HEAD^{commit}", NULL};
+    struct buf path DEFER(buf_done) = BUF(GIT_SAID_MAX), commit DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    struct err none;
+    if (git_ask(where, &path, &none) < 0 || !path.len || path.len >= PATH_MAX ||
+        git_ask(head, &commit, &none) < 0)
+        return false;
+    snprintf(top, PATH_MAX, "%s", path.data);
+    return true;
+}
+
+int agent_slice_find(struct agent_slice *ret, struct err *err) {
+    const char *home = getenv("HOME");
+    char real[PATH_MAX];
+    if (!getcwd(ret->dir, sizeof(ret->dir)))
+        return err_sys(err, "cannot find the present directory");
+    ret->is_repo = is_repo(ret->dir, ret->top);
+    if (!ret->is_repo)
+        snprintf(ret->top, sizeof(ret->top), "%s", ret->dir);
+    bool is_home = home && realpath(home, real) && strcmp(real, ret->top) == 0;
+    if (!is_home && strcmp(ret->top, "/") != 0)
+        return 0;
+    err_set(err, ERR_DENIED, "directory '%s' is %s: the agent would get all of it", ret->top,
+            is_home ? "your home" : "the root of this host");
+    return err_remedy(err, "change to the directory of a project");
+}
+
+/* ---- machines that exist ---- */
+
+static const char *meta_of(const json_t *machine, const char *name) {
+    return client_text(json_object_get(machine, "metadata"), name);
+}
+
+int agent_machines(struct client *c, const char *agent, const char *dir, json_t **ret,
+                   struct err *err) {
+    json_t *all DEFER(json_decrefp) = NULL, *m;
+    size_t i;
+    if (machines_list(c, &all, err) < 0)
+        return -1;
+    *ret = json_pack("{s:[]}", "machines");
+    json_array_foreach(json_object_get(all, "machines"), i, m) {
+        const char *name = meta_of(m, META_AGENT), *at = meta_of(m, META_DIR);
+        if (*name && *at && (!agent || strcmp(agent, name) == 0) && (!dir || strcmp(dir, at) == 0))
+            json_array_append(json_object_get(*ret, "machines"), m);
+    }
+    return 0;
+}
+
+/* Finds the machine of this agent, and names the machines of other agents on the directory. */
+static int machine_find(struct agent *a, const json_t **ret, json_t **list, struct err *err) {
+    size_t i;
+    json_t *m;
+    *ret = NULL;
+    if (agent_machines(a->client, NULL, a->slice.top, list, err) < 0)
+        return -1;
+    json_array_foreach(json_object_get(*list, "machines"), i, m) {
+        if (strcmp(meta_of(m, META_AGENT), a->row->name) == 0)
+            *ret = m;
+        else
+            cli_done(a->o->quiet,
+                     "agent %s has its own copy of this directory, in machine %s: each is reviewed "
+                     "by itself",
+                     meta_of(m, META_AGENT), client_text(m, "name"));
+    }
+    return 0;
+}
+
+static int wake(struct agent *a, const json_t *m, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "POST", .target = target};
+    if (strcmp(client_text(m, "state"), "running") == 0)
+        return 0;
+    return client_target(target, err, "/v1/machines/%s/resume", a->machine) < 0
+               ? -1
+               : client_call(a->client, &r, NULL, err);
+}
+
+/* Options of new machines have no effect on one that exists. */
+static int check_unused(const struct agent *a, struct err *err) {
+    const struct new_options *n = &a->o->made;
+    bool given = n->image || n->net.count || n->env.count || n->spec.mem || n->spec.cpu_milli ||
+                 n->spec.disk || a->o->budget;
+    if (!given)
+        return 0;
+    err_set(err, ERR_EXISTS,
+            "machine '%s' exists, and --image, --net, --env, --mem, --cpus, "
+            "--disk and --budget are for a new one",
+            a->name);
+    return err_remedy(err,
+                      "change it with carrel net, set or models raise, or delete it: carrel rm "
+                      "%s",
+                      a->name);
+}
+
+static int machine_use(struct agent *a, const json_t *m, struct err *err) {
+    char age[16];
+    snprintf(a->machine, sizeof(a->machine), "%s", client_text(m, "id"));
+    snprintf(a->name, sizeof(a->name), "%s", client_text(m, "name"));
+    table_age(client_text(m, "created"), age);
+    if (check_unused(a, err) < 0 || wake(a, m, err) < 0)
+        return -1;
+    cli_done(
+        a->o->quiet,
+        "agent %s in machine %s, with the copy of %s that it got %s ago; budget: carrel models "
+        "show %s",
+        a->row->name, a->name, a->slice.top, age, a->name);
+    return 0;
+}
+
+/* ---- a new machine ---- */
+
+/* Names the machine AGENT-DIRECTORY-HASH; the hash keeps directories of one name apart. */
+static void name_machine(struct agent *a) {
+    char hash[SHA256_HEX], base[33];
+    const char *last = strrchr(a->slice.top, '/');
+    size_t n = 0;
+    for (const char *at = last ? last + 1 : ""; *at && n < sizeof(base) - 1; at++)
+        base[n++] = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '-';
+    base[n] = '\0';
+    sha256_hex(a->slice.top, strlen(a->slice.top), hash);
+    snprintf(a->name, sizeof(a->name), "%s-%s-%.6s", a->row->name, base, hash);
+}
+
+/* Writes the budget as --models takes it: a plain number is money. */
+static void budget_of(const struct agent *a, char ret[128]) {
+    const char *given = a->o->budget, *money = client_text(a->conf, "money");
+    long long tokens = client_number(a->conf, "tokens");
+    bool has_money = strcmp(money, "0") != 0;
+    if (given && isdigit((unsigned char)given[0]))
+        snprintf(ret, 128, "money=%.100s", given);
+    else if (given)
+        snprintf(ret, 128, "%.120s", given);
+    else if (!tokens && !has_money)
+        snprintf(ret, 128, "any");
+    else if (!has_money)
+        snprintf(ret, 128, "tokens=%lld", tokens);
+    else if (!tokens)
+        snprintf(ret, 128, "money=%.100s", money);
+    else
+        snprintf(ret, 128, "tokens=%lld,money=%.60s", tokens, money);
+}
+
+static int budget_check(const struct agent *a, const char *budget, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&text);
+    struct err none;
+    const char *given = a->o->budget ? a->o->budget : "";
+    if (strlen(given) < 100 && net_put_models(&j, budget, &none) == 0)
+        return 0;
+    err_set(err, ERR_INVALID, "--budget %.100s: not a limit of model calls", given);
+    return err_remedy(err, "use any, an amount of money, tokens=N, or tokens=N,money=X");
+}
+
+static bool has_lfs(const char *top) {
+    char path[PATH_MAX], text[4096];
+    snprintf(path, sizeof(path), "%.*s/.gitattributes", PATH_MAX - 32, top);
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+    text[n] = '\0';
+    if (f)
+        fclose(f);
+    return strstr(text, "filter=lfs") != NULL;
+}
+
+static bool has_modules(const char *top) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%.*s/.gitmodules", PATH_MAX - 32, top);
+    return access(path, F_OK) == 0;
+}
+
+/* Says in one line what the agent got, what stayed out, and the budget. */
+static void tell_new(const struct agent *a, const char *budget) {
+    char what[PATH_MAX + 256];
+    const char *top = a->slice.top;
+    long dirty = a->slice.is_repo ? dirty_count(top) : 0;
+    if (!a->slice.is_repo)
+        snprintf(what, sizeof(what), "a copy of directory %s, with all its files", top);
+    else if (dirty)
+        snprintf(what, sizeof(what),
+                 "a clone of repository %s with %ld changed or untracked file%s; ignored files%s "
+                 "stayed out",
+                 top, dirty, dirty == 1 ? "" : "s", has_modules(top) ? " and submodules" : "");
+    else
+        snprintf(what, sizeof(what), "a clone of repository %s; ignored files%s stayed out", top,
+                 has_modules(top) ? " and submodules" : "");
+    cli_done(a->o->quiet, "agent %s in new machine %s has %s; budget %s", a->row->name, a->name,
+             what, budget);
+    if (a->slice.is_repo && has_lfs(top))
+        cli_done(a->o->quiet,
+                 "files in Git LFS are pointers in the machine, without their content");
+    if (access(top, W_OK) < 0)
+        cli_done(a->o->quiet,
+                 "directory %s is read-only for you: changes can be reviewed, but not shipped",
+                 top);
+}
+
+static int machine_make(struct agent *a, const char *program, struct err *err) {
+    char dir[PATH_MAX + 64], own[PATH_MAX + 64], budget[128], meta[2][PATH_MAX + 32];
+    json_t *made DEFER(json_decrefp) = NULL;
+    struct new_options n = a->o->made;
+    const char *top = a->slice.top;
+    name_machine(a);
+    budget_of(a, budget);
+    snprintf(meta[0], sizeof(meta[0]), META_AGENT "=%s", a->row->name);
+    snprintf(meta[1], sizeof(meta[1]), META_DIR "=%s", top);
+    snprintf(dir, sizeof(dir), a->slice.is_repo ? "%s:%s:dirty" : "%s:%s:cow", top, top);
+    snprintf(own, sizeof(own), "%s:" AGENT_INSIDE ":ro", program);
+    if (strchr(top, ':'))
+        return err_set(err, ERR_INVALID, "the path '%s' contains a colon", top);
+    if (budget_check(a, budget, err) < 0)
+        return -1;
+    n.name = a->name;
+    n.models = budget;
+    n.quiet = true;
+    n.image = n.image ? n.image : a->row->image;
+    n.meta = (struct option_list){.items = {meta[0], meta[1]}, .count = 2};
+    if (a->slice.is_repo)
+        n.handed.repos = (struct option_list){.items = {dir}, .count = 1};
+    else
+        n.spec.dirs.items[n.spec.dirs.count++] = dir;
+    if (*program)
+        n.spec.dirs.items[n.spec.dirs.count++] = own;
+    if (new_make(&n, a->client, &made, err) < 0)
+        return err_wrap(err, "cannot make the machine of agent '%s'", a->row->name);
+    snprintf(a->machine, sizeof(a->machine), "%s", client_text(made, "id"));
+    a->is_new = true;
+    tell_new(a, budget);
+    return 0;
+}
+
+int agent_machine_open(struct agent *a, struct err *err) {
+    json_t *list DEFER(json_decrefp) = NULL;
+    const json_t *found;
+    char program[PATH_MAX] = "";
+    if (!a->client->local) {
+        err_set(err, ERR_UNSUPPORTED, "carrel agent works only with a daemon on this host");
+        return err_remedy(err, "unset CARREL_URL");
+    }
+    if (agent_slice_find(&a->slice, err) < 0 || machine_find(a, &found, &list, err) < 0)
+        return -1;
+    if (found)
+        return machine_use(a, found, err);
+    if (a->o->resume) {
+        err_set(err, ERR_NOT_FOUND, "agent '%s' has no session for directory '%s'", a->row->name,
+                a->slice.top);
+        return err_remedy(err, "start one: carrel agent %s", a->row->name);
+    }
+    if (agent_check_models(a, err) < 0)
+        return -1;
+    if (a->row->packages && !agent_program_is_there(a->row, program) &&
+        agent_program_make(a->client, a->row, a->o->quiet, program, err) < 0)
+        return -1;
+    return machine_make(a, program, err);
+}

@@ -1,0 +1,186 @@
+"""carrel agent with an agent of carrel.conf: the machine, the terminal, the review, and every way to end."""
+import json
+import os
+
+from conftest import git
+
+LEAVE = b"\x1d\x1d\x1d"
+QUESTION = b"what happens to the changes?"
+
+
+def machines(agents):
+    return json.loads(agents.carrel("agent", "ls", "--json").stdout)["machines"]
+
+
+def ended(agents, where, *words):
+    """An agent that has been started, has changed files, and has ended: its terminal, at the question."""
+    t = agents.terminal("agent", "fake", *words, cwd=where)
+    t.expect(b"begun")
+    t.type(b"bye\n")
+    t.expect(b"read bye")
+    t.expect(QUESTION)
+    return t
+
+
+def test_repository_comes_with_uncommitted_files_at_the_same_path(agents, repo):
+    t = agents.terminal("agent", "fake", "--", "x", "y z", cwd=repo)
+    first = t.expect(b"begun").decode()
+    assert f"a clone of repository {repo} with 1 changed or untracked file; ignored files stayed out" in first
+    assert "budget tokens=70000" in first
+    assert f"task= args=x y z in {repo}" in t.expect(b"\n").decode()
+    t.type(b"\n")
+    assert b"untracked.txt" in t.expect(QUESTION)
+    t.type(b"k\n")
+    t.close()
+    name = machines(agents)[0]["name"]
+    inside = agents.carrel("exec", name, "--", "sh", "-c", "cat untracked.txt; ls; echo $FAKE_MARK-").stdout
+    assert "u\n" in inside and "secret.log" not in inside and "seven" not in inside  # the variable is the agent's alone
+
+
+def test_ship_brings_a_branch_and_leaves_the_working_tree(agents, repo):
+    t = ended(agents, repo)
+    t.type(b"s\n")
+    assert t.close()[0] == 0
+    branch = git(repo, "branch", "--list", "carrel/*").strip()
+    assert git(repo, "show", f"{branch}:new.txt") == "new\n"
+    assert git(repo, "show", f"{branch}:old.txt") == "one\nby-agent\n"
+    assert (repo / "old.txt").read_text() == "one\n" and not (repo / "new.txt").exists()
+
+
+def test_ship_writes_the_files_of_a_plain_directory(agents, folder):
+    t = ended(agents, folder)
+    t.type(b"s\n")
+    assert t.close()[0] == 0
+    assert (folder / "old.txt").read_text() == "one\nby-agent\n"
+    assert (folder / "new.txt").read_text() == "new\n"
+
+
+def test_keep_ships_nothing_and_the_next_call_uses_the_same_machine(agents, folder):
+    t = ended(agents, folder)
+    t.type(b"k\n")
+    assert b"to continue: carrel agent fake --resume" in t.close()[1]
+    assert (folder / "old.txt").read_text() == "one\n"
+    before = machines(agents)
+    t = agents.terminal("agent", "fake", "--resume", cwd=folder)
+    t.expect(b"again task=\r\n")
+    t.type(b"\n")
+    t.expect(QUESTION)
+    t.type(b"s\n")
+    t.close()
+    assert (folder / "new.txt").read_text() == "new\nmore\n"
+    assert [m["id"] for m in machines(agents)] == [m["id"] for m in before]
+
+
+def test_discard_asks_and_deletes_the_machine(agents, folder):
+    t = ended(agents, folder)
+    t.type(b"x\n")
+    t.expect(b"[y/N]")
+    t.type(b"n\n")
+    t.expect(QUESTION)
+    assert machines(agents)
+    t.type(b"x\n")
+    t.expect(b"[y/N]")
+    t.type(b"y\n")
+    assert t.close()[0] == 0
+    assert machines(agents) == [] and (folder / "old.txt").read_text() == "one\n"
+
+
+def test_return_starts_the_agent_again_with_the_comment(agents, folder):
+    t = ended(agents, folder)
+    t.type(b"r\n")
+    t.expect(b"comment for the agent:")
+    t.type(b"use fewer words\n")
+    t.expect(b"again task=use fewer words")
+    t.type(b"\n")
+    t.expect(QUESTION)
+    t.type(b"s\n")
+    assert t.close()[0] == 0
+    assert (folder / "new.txt").read_text() == "new\nmore\n"
+
+
+def test_end_of_input_at_the_question_keeps_the_changes(agents, folder):
+    t = ended(agents, folder)
+    t.type(b"\x04")
+    assert b"the changes stay in machine" in t.close()[1]
+    assert machines(agents) and (folder / "old.txt").read_text() == "one\n"
+
+
+def test_unknown_answer_explains_the_answers(agents, folder):
+    t = ended(agents, folder)
+    t.type(b"what\n")
+    t.expect(b"delete the machine")
+    t.expect(QUESTION)
+    t.type(b"d\n")
+    t.expect(b"+by-agent")
+    t.expect(QUESTION)
+    t.type(b"k\n")
+    t.close()
+
+
+def test_agent_that_was_left_running_is_returned_to(agents, folder):
+    t = agents.terminal("agent", "fake", cwd=folder)
+    t.expect(b"begun")
+    t.type(LEAVE)
+    assert b"the agent continues" in t.close()[1]
+    t = agents.terminal("agent", "fake", cwd=folder)
+    t.expect(b"still running")
+    t.type(b"back\n")
+    t.expect(b"read back")
+    t.expect(QUESTION)
+    t.type(b"k\n")
+    t.close()
+    assert (folder / "old.txt").read_text() == "one\n"
+
+
+def test_one_task_has_the_agents_status_and_names_the_review(agents, repo):
+    done = agents.carrel("agent", "fake", "-p", "a 'task'", "--", "x", cwd=repo, stdin="from a pipe")
+    assert done.returncode == 3
+    assert done.stdout == "did a 'task', 1 more\nfrom a pipe"
+    name = machines(agents)[0]["name"]
+    assert f"to review the changes: carrel ship --uncommitted {name}" in done.stderr
+    shown = agents.carrel("ship", "--uncommitted", "--stat", name)
+    assert "once.txt" in shown.stdout
+
+
+def test_agent_without_changes_asks_nothing(agents, folder):
+    t = agents.terminal("agent", "idle", cwd=folder)
+    t.expect(b"mark=\r\n")  # the variable belongs to another agent
+    t.type(b"\n")
+    assert b"changed nothing" in t.close()[1]
+
+
+def test_two_agents_on_one_directory_have_two_machines(agents, folder):
+    agents.carrel("agent", "only-once", "-p", "x", cwd=folder)
+    done = agents.carrel("agent", "fake", "-p", "x", cwd=folder)
+    assert "agent only-once has its own copy of this directory, in machine only-once-plain-" in done.stderr
+    assert len({m["id"] for m in machines(agents)}) == 2
+    listed = agents.carrel("agent", "ls").stdout
+    assert listed.count(str(folder)) == 2
+
+
+def test_subdirectory_of_a_repository_is_where_the_agent_starts(agents, repo):
+    (repo / "sub").mkdir()
+    (repo / "sub" / "kept").write_text("x")
+    t = agents.terminal("agent", "fake", "--keep", cwd=repo / "sub")
+    t.expect(f"in {repo}/sub".encode())
+    t.type(b"\n")
+    assert b"the changes stay in machine" in t.close()[1]
+    assert len(machines(agents)) == 1
+    agents.carrel("agent", "fake", "-p", "x", cwd=repo)
+    assert len(machines(agents)) == 1
+
+
+def test_budget_of_the_option_is_that_of_the_machine(agents, folder):
+    done = agents.carrel("agent", "only-once", "-p", "x", "--budget", "tokens=123", cwd=folder)
+    assert "budget tokens=123" in done.stderr
+    again = agents.carrel("agent", "only-once", "-p", "x", "--budget", "tokens=124", cwd=folder)
+    assert again.returncode == 125 and "are for a new one" in again.stderr
+
+
+def test_path_with_quotes_and_spaces_works(agents, tmp_path):
+    top = tmp_path / "it's \"a\" $dir"
+    top.mkdir()
+    (top / "old.txt").write_text("one\n")
+    done = agents.carrel("agent", "only-once", "-p", "x", cwd=top)
+    assert done.stdout == "one\n", done
+    assert os.listdir(top) == ["old.txt"]
