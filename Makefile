@@ -93,6 +93,10 @@ diff30: setup-test all
 	@CARREL_MODULES=$(or $(MODULES),200000) CARREL_SEED=$(or $(SEED),1000000) \
 		meson test -C $(BUILD) --no-rebuild --verbose -t 0 diff30 diff-cross
 
+# WASI programs from npm (60 MB), which tests/cell/test_guests.py runs: make cell-guests GUESTS='python rg'
+cell-guests:
+	@scripts/cell-guests build-guests $(GUESTS)
+
 # One fault at a time in a copy of the tree: do the tests notice? A part: make mutate MUTANTS='gate store-'
 mutate: setup-build setup-test
 	@scripts/mutate $(MUTANTS)
@@ -131,4 +135,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo diff30 bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-upgrade lint format install uninstall clean
+.PHONY: all test test-busy demo diff30 cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-upgrade lint format install uninstall clean
