@@ -32,7 +32,9 @@ static const struct query exec_list_queries[] = {
     {0},
 };
 static const struct query diff_queries[] = {
-    {"from", "string", "compare this step, or `start` (default), which is the machine as created"},
+    {"from", "string",
+     "compare this step, the step after a command (its id), or `start` (default), which is the "
+     "machine as created"},
     {"to", "string", "compare `from` with this step, or with `now` (default)"},
     {"path", "string", "show only changes of this path and everything below it"},
     {"context", "integer", "context lines around a change (default 3)"},

@@ -15,6 +15,7 @@ struct slice {
     char at[SLICE_PATH];   /* path in the machine */
     char home[SLICE_PATH]; /* directory of the owner that changes go to; empty: none */
     char ref[256];         /* repository: the branch, tag or commit that was cloned */
+    char exec[16];         /* repository: id of the command that cloned it, or empty */
 };
 
 struct slices {

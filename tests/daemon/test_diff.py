@@ -71,6 +71,16 @@ def test_start_and_now(daemon):
     refused("invalid", b.snap, "start")
 
 
+def test_the_id_of_a_command_names_the_step_after_it(daemon):
+    b = Box(daemon)
+    b.sh("echo 1 >a")
+    first = b.steps()[-1]
+    b.sh("echo 2 >b")
+    answer = diff(b, first["exec"])
+    assert kinds(answer) == {"b": "added"} and answer["from"]["number"] == first["number"]
+    refused("not_found", diff, b, "x-aaaaaaaaaaaa")
+
+
 def test_a_path_alone(daemon):
     b = Box(daemon)
     b.sh("mkdir -p p/q p2; echo 1 | tee p/a p/q/b p2/c d >/dev/null")

@@ -21,6 +21,7 @@
 #include "cli/safe.h"
 #include "cli/ship/commits_read.h"
 #include "cli/ship/git.h"
+#include "cli/ship/repo_pack.h"
 #include "cli/ship/ship.h"
 #include "cli/ship/slices_find.h"
 #include "cli/table.h"
@@ -28,42 +29,9 @@
 #include "review/deliver.h"
 #include "review/flags.h"
 
-#define BUNDLE "repo.bundle"
-#define UNCHANGED "unchanged"                 /* instead of a bundle: HEAD, a commit of the owner */
-#define UNCOMMITTED "refs/carrel/uncommitted" /* in the bundle */
-#define WORK "refs/heads/carrel"              /* in quarantine: the commits that are shipped */
+#define WORK "refs/heads/carrel" /* in quarantine: the commits that are shipped */
 
-enum { COMMIT_SIZE = 128, RECEIPT_PATH = 4096, SLICE_REF = sizeof(((struct slice *)0)->ref) };
-
-/*
- * Uncommitted changes are packed as a commit on top of HEAD. It is made with a copy of the index,
- * so branch, index and files in the machine stay as they are. git looks at all files once, in `git
- * add`. If that fails, the commits are packed alone. The bundle leaves out the newest of the
- * owner's commits $2 that the machine has, and all before it. git makes no empty bundle; then a
- * file has the commit of HEAD.
- */
-static const char pack_script[] =
-    "set -e; umask 077; mkdir \"$1\"; cd \"$0\"\n"
-    "index=$(git rev-parse --git-path index); ref=" UNCOMMITTED "\n"
-    "set_ref() { git -c core.hooksPath=/dev/null update-ref \"$@\"; }\n"
-    "trap 'rm -f \"$1.index\"; set_ref -d $ref || :' EXIT\n"
-    "pack_rest() {\n"
-    "  { test ! -e \"$index\" || cp \"$index\" \"$1\"; } && GIT_INDEX_FILE=$1 git add -A &&\n"
-    "  tree=$(GIT_INDEX_FILE=$1 git write-tree) || return 1\n"
-    "  test \"$tree\" != \"$head\" || return 0\n"
-    "  work=$(git commit-tree -p HEAD -m 'Uncommitted changes' \"$tree\") &&\n"
-    "  set_ref $ref \"$work\" && rest=$ref\n"
-    "}\n"
-    "rest=; head=$(git rev-parse HEAD^{tree})\n"
-    "pack_rest \"$1.index\" >&2 || echo unpacked\n"
-    "known=\n"
-    "for commit in $2; do\n"
-    "  if git cat-file -e \"$commit^{commit}\" 2>/dev/null; then known=^$commit; break; fi\n"
-    "done\n"
-    "git bundle create -q \"$1/" BUNDLE "\" HEAD $rest $known || {\n"
-    "  test -n \"$known\" && test -z \"$(git rev-list -n 1 HEAD $rest $known)\"\n"
-    "  git rev-parse HEAD >\"$1/" UNCHANGED "\"\n"
-    "}\n";
+enum { COMMIT_SIZE = 128, RECEIPT_PATH = 4096 };
 
 /* The temporary repository made from the bundle, and the branch that receives the commits. */
 struct quarantine {
@@ -76,68 +44,6 @@ struct quarantine {
     struct commits changes;
     struct commits rest; /* uncommitted changes that are left out */
 };
-
-/* ---- in the machine ---- */
-
-static int run_inside(struct ship *s, const char *machine, const char *const *argv, json_t **ret,
-                      struct err *err) {
-    char target[CLIENT_TARGET_SIZE];
-    struct buf body DEFER(buf_done) = BUF(65536);
-    struct jot j = JOT(&body);
-    const struct client_request r = {.method = "POST", .target = target, .body = &body};
-    jot_object(&j, NULL);
-    jot_array(&j, "argv");
-    for (size_t i = 0; argv[i]; i++)
-        jot_string(&j, NULL, argv[i]);
-    jot_end(&j, ']');
-    jot_string(&j, "cwd", "/");
-    jot_string(&j, "timeout", "5m");
-    jot_string(&j, "key", id_new('k').text);
-    jot_end(&j, '}');
-    return client_target(target, err, "/v1/machines/%s/execs", machine) < 0
-               ? -1
-               : client_call_again(s->client, &r, ret, err);
-}
-
-/*
- * Lists the newest commits of the granted branch or tag: the bundle may leave them out, because the
- * owner has them. Empty if the ref no longer exists; then the bundle has all commits.
- */
-static void list_granted(const struct ship *s, const char *ref, struct buf *ret) {
-    char from[SLICE_REF + 16];
-    struct err none;
-    snprintf(from, sizeof(from), "%s^{commit}", ref);
-    const char *const words[] = {"-C", s->target, "rev-list", "--max-count=50", "--end-of-options",
-                                 from, NULL};
-    if (!*ref || git_ask(words, ret, &none) < 0)
-        ret->len = 0;
-}
-
-/* Lets git in the machine make a bundle, freezes it, and deletes it in the machine. */
-static int freeze(struct ship *s, const char *machine, const struct slice *clone, struct err *err) {
-    char dir[64];
-    const char *place = clone->at;
-    struct buf granted DEFER(buf_done) = BUF(GIT_SAID_MAX);
-    list_granted(s, clone->ref, &granted);
-    snprintf(dir, sizeof(dir), "/tmp/.carrel-%s", id_new('b').text);
-    const char *const pack[] = {
-        "/bin/sh", "-c", pack_script, place, dir, granted.len ? granted.data : "", NULL};
-    const char *const clear[] = {"rm", "-rf", dir, NULL};
-    json_t *done DEFER(json_decrefp) = NULL, *cleared DEFER(json_decrefp) = NULL;
-    if (run_inside(s, machine, pack, &done, err) < 0)
-        return -1;
-    if (client_number(json_object_get(done, "exec"), "status") != 0)
-        err_set(err, ERR_INVALID, "cannot bundle the repository with git in the machine: %.200s",
-                client_text(done, "stderr"));
-    else if (ship_freeze(s, &(struct ship_from){.machine = machine, .path = dir, .slice = place},
-                         err) == 0)
-        place = NULL;
-    struct err late;
-    (void)run_inside(s, machine, clear, &cleared, &late);
-    if (*client_text(done, "stdout") && !s->options->json)
-        puts("uncommitted changes are not shipped: git in the machine cannot add them");
-    return place ? -1 : 0;
-}
 
 static const struct parcel_item *frozen_file(const struct ship *s, const char *name) {
     for (size_t i = 0; i < s->parcel.count; i++) {
@@ -226,7 +132,7 @@ static int take_bundle(const struct ship *s, const struct parcel_item *item, str
     char work[BUNDLE_HASH], rest[BUNDLE_HASH];
     if (!bundle_parse(item->bytes, item->n, &b))
         return err_set(err, ERR_INVALID, "the file is not a git bundle");
-    bool head = bundle_find(&b, "HEAD", work), more = bundle_find(&b, UNCOMMITTED, rest);
+    bool head = bundle_find(&b, "HEAD", work), more = bundle_find(&b, REPO_UNCOMMITTED, rest);
     bool all = s->options->uncommitted && more;
     if (!head && !more)
         return err_set(err, ERR_INVALID, "the git bundle has no commit");
@@ -309,7 +215,7 @@ static size_t hex_length(const char *bytes, size_t n) {
 
 /* True if the machine says that its HEAD is a commit of the granted branch or tag, and it is. */
 static bool is_unchanged(const struct ship *s, struct quarantine *q) {
-    const struct parcel_item *item = frozen_file(s, UNCHANGED);
+    const struct parcel_item *item = frozen_file(s, REPO_UNCHANGED);
     char head[COMMIT_SIZE];
     struct err none;
     size_t n = item ? hex_length(item->bytes, item->n) : 0;
@@ -661,7 +567,7 @@ static int ship_it(struct ship *s, struct err *err) {
     if (ship_fetch(s, &archive, &size, err) < 0 ||
         parcel_open(&s->parcel, archive, size, -1, &side, err) < 0)
         return -1;
-    const struct parcel_item *bundle = frozen_file(s, BUNDLE);
+    const struct parcel_item *bundle = frozen_file(s, REPO_BUNDLE);
     if (!bundle && !is_unchanged(s, &q))
         return err_set(err, ERR_INVALID, "git in the machine made no bundle");
     if (bundle && open_quarantine(s, bundle, client_text(s->set, "ref"), &q, err) < 0)
@@ -695,5 +601,5 @@ int ship_repo(struct ship *s, const char *word, struct err *err) {
         return -1;
     if (!*clone->at)
         return 1;
-    return freeze(s, word, clone, err) < 0 ? -1 : ship_it(s, err);
+    return repo_pack(s, word, clone, err) < 0 ? -1 : ship_it(s, err);
 }

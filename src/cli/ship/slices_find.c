@@ -29,9 +29,12 @@ int slices_of(struct client *c, const char *machine, struct slices *ret, struct 
         size_t before = ret->count;
         slices_add(ret, client_text(grant, "kind"), client_text(grant, "mode"),
                    client_text(grant, "at"), client_text(grant, "what"));
-        if (ret->count > before)
-            snprintf(ret->list[before].ref, sizeof(ret->list[before].ref), "%s",
-                     client_text(json_object_get(grant, "detail"), "ref"));
+        if (ret->count == before)
+            continue;
+        struct slice *one = &ret->list[before];
+        const json_t *detail = json_object_get(grant, "detail");
+        snprintf(one->ref, sizeof(one->ref), "%s", client_text(detail, "ref"));
+        snprintf(one->exec, sizeof(one->exec), "%s", client_text(detail, "exec"));
     }
     return 0;
 }

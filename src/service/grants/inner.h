@@ -129,7 +129,9 @@ void postgres_keep(struct live *l, const char *id, const char *text, loop_fn *do
 enum { INSIDE_WORDS = 6 };
 /*
  * Runs a shell script in the machine as its user. `words` are the arguments; the first is $0. If
- * the script fails, the error has the first line of its stderr.
+ * the script fails, the error has the first line of its stderr. exec: the id of the command, or
+ * NULL if it did not start.
  */
-void inside_run(struct live *l, const char *script, const char *const *words, service_done_fn *done,
+typedef void inside_done_fn(void *arg, const char *exec, const struct err *err);
+void inside_run(struct live *l, const char *script, const char *const *words, inside_done_fn *done,
                 void *arg);

@@ -22,17 +22,20 @@ struct running {
     struct exec *exec;
     struct exec_follower follower;
     struct loop_call ended;
-    service_done_fn *done;
+    inside_done_fn *done;
     void *arg;
 };
 
 static void inside_finish(struct running *r, const struct err *err) {
     struct live *l = r->live;
+    struct exec_view view = {.id = NULL};
+    if (r->exec)
+        exec_view(r->exec, &view);
+    r->done(r->arg, view.id, err);
     if (r->exec) {
         exec_unfollow(&r->follower);
         exec_unref(r->exec);
     }
-    r->done(r->arg, err);
     for (size_t i = 0; i < INSIDE_WORDS; i++)
         free(r->words[i]);
     free(r);
@@ -92,7 +95,7 @@ static void started(void *arg, struct exec *x, const struct err *err) {
     inside_changed(r);
 }
 
-void inside_run(struct live *l, const char *script, const char *const *words, service_done_fn *done,
+void inside_run(struct live *l, const char *script, const char *const *words, inside_done_fn *done,
                 void *arg) {
     static const uint8_t no_hash[SHA256_BYTES];
     struct running *r = xnew(struct running);

@@ -10,7 +10,9 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "base/log.h"
 #include "grant/dirs.h"
+#include "service/exec/live.h"
 #include "service/grants/inner.h"
 
 /* Author of commits in the machine if the owner has no git identity. */
@@ -33,6 +35,9 @@ static const char script[] =
     "  git -C \"$1\" fetch -q --no-tags \"$0\" refs/carrel/dirty\n"
     "  git -C \"$1\" read-tree -m -u HEAD FETCH_HEAD; git -C \"$1\" reset -q\n"
     "  rm -f \"$1/.git/FETCH_HEAD\"\n"
+    /* The files are those of this commit, so a review need not read all of them. */
+    "elif ! git -C \"$1\" ls-files -s | grep -q '^160000'; then\n"
+    "  git -C \"$1\" rev-parse HEAD >\"$1/.git/carrel-base\"\n"
     "fi\n"
     /* A configuration of the image counts more than the default author. */
     "git -C \"$1\" config user.name >/dev/null || git -C \"$1\" config user.name \"$3\"\n"
@@ -102,15 +107,36 @@ static int repo_read(struct service *s, const char *owner, const struct grant_re
 /* A bundle that is being cloned in the machine. */
 struct cloning {
     struct live *live;
-    char bundle[64];
+    char grant[ID_SIZE], bundle[64];
+    bool alone; /* the machine is new, and no command runs in it */
     char *place, *ref;
     struct author author;
     service_done_fn *done;
     void *arg;
 };
 
-static void cloned(void *arg, const struct err *err) {
-    struct cloning *c = arg;
+/*
+ * Keeps the id of the command that cloned the repository: a review compares with the step after it.
+ * Beside other processes it keeps nothing, because they could change files before that step.
+ */
+static void note_clone(const struct cloning *c, const char *exec) {
+    struct grant_row row DEFER(grant_row_done) = {0};
+    struct live *l = c->live;
+    struct err err;
+    if (!exec || !c->alone || execs_running(l) > 0 ||
+        store_grant_get(l->service->store, l->row.id, c->grant, &row, &err) < 0)
+        return;
+    json_t *detail = json_loads(row.detail, 0, NULL);
+    json_object_set_new(detail, "exec", json_string(exec));
+    free(row.detail);
+    row.detail = detail ? json_dumps(detail, JSON_COMPACT) : NULL;
+    json_decref(detail);
+    if (!row.detail || store_grant_put(l->service->store, &row, &err) < 0)
+        log_line(LOG_WARN, "service", "keep the id of the command that cloned a repository id=%s",
+                 l->row.id);
+}
+
+static void clone_finish(struct cloning *c, const struct err *err) {
     c->done(c->arg, err);
     live_unref(c->live);
     free(c->place);
@@ -118,11 +144,18 @@ static void cloned(void *arg, const struct err *err) {
     free(c);
 }
 
+static void cloned(void *arg, const char *exec, const struct err *err) {
+    struct cloning *c = arg;
+    if (!err)
+        note_clone(c, exec);
+    clone_finish(c, err);
+}
+
 static void copied(void *arg, const struct err *err) {
     struct cloning *c = arg;
     const char *const words[] = {c->bundle, c->place, c->ref, c->author.name, c->author.mail, NULL};
     if (err)
-        cloned(c, err);
+        clone_finish(c, err);
     else
         inside_run(c->live, script, words, cloned, c);
 }
@@ -146,6 +179,8 @@ static void repo_give(struct live *l, const struct grant_row *row, int fd, servi
     read_detail(row, c);
     c->done = done;
     c->arg = arg;
+    c->alone = !l->grants->granting && execs_running(l) == 0;
+    snprintf(c->grant, sizeof(c->grant), "%s", row->id);
     snprintf(c->bundle, sizeof(c->bundle), "/tmp/.carrel-%s.bundle", row->id);
     live_ref(l);
     const struct handover to = {c->bundle, 0600};
