@@ -113,6 +113,10 @@ test-vm-cross:
 	@VM_ARCH=$(if $(filter aarch64,$(shell uname -m)),x86_64,aarch64) \
 		$(MAKE) --no-print-directory test-vm BUILD=build-cross
 
+# The agents of `carrel agent`, downloaded once (about 700 MB), with a scripted model.
+test-agents: setup-test all
+	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/agent/real_agents.py
+
 # From the commit that tests/upgrade/from names to this one, while commands run.
 test-upgrade: setup-test all
 	@scripts/test-upgrade $(BUILD)
@@ -135,4 +139,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo diff30 cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-upgrade lint format install uninstall clean
+.PHONY: all test test-busy demo diff30 cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-upgrade lint format install uninstall clean

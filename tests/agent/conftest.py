@@ -33,8 +33,8 @@ once = cat old.txt
 class Agents(Daemon):
     """A daemon with agents of its own in carrel.conf, and the command line beside it."""
 
-    def __init__(self):
-        super().__init__(conf=CONF)
+    def __init__(self, conf=CONF):
+        super().__init__(conf=conf)
 
     def popen(self, *words, env=(), **kw):
         return subprocess.Popen([PROGRAM, *map(str, words)], env={**self.env, **dict(env)}, **kw)
