@@ -2,11 +2,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/events.h"
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/table.h"
@@ -63,33 +65,6 @@ static void print_item(const json_t *p) {
         printf("    body: %lld bytes, sha256 %s\n", client_number(p, "body"),
                client_text(p, "body_sha256"));
     print_rule(p);
-}
-
-int cmd_pending(int argc, char **argv) {
-    struct client c DEFER(client_close) = {0};
-    json_t *list DEFER(json_decrefp) = NULL, *p;
-    const struct client_request r = {.method = "GET", .target = "/v1/pending"};
-    struct err err;
-    struct list_flags flags = {.quiet = false};
-    int status;
-    size_t i;
-    if (cli_list_words(argc, argv, 0, &flags, &status) < 0)
-        return status;
-    if (client_open(&c, CLIENT_START, NULL, &err) < 0 || client_call(&c, &r, &list, &err) < 0)
-        return cli_fail(&err);
-    if (flags.json || flags.quiet) {
-        if (flags.json)
-            print_json(list);
-        else
-            print_ids(json_object_get(list, "pending"), "id");
-        return 0;
-    }
-    puts("ITEM            MACHINE         LEFT   PROTOCOL  WHERE                           METHOD  "
-         "PATH");
-    json_array_foreach(json_object_get(list, "pending"), i, p) {
-        print_item(p);
-    }
-    return 0;
 }
 
 struct approve_options {
@@ -178,4 +153,163 @@ int cmd_approve(int argc, char **argv) {
 
 int cmd_deny(int argc, char **argv) {
     return decide_all(argc, argv, deny_rows);
+}
+
+/* ---- carrel pending ---- */
+
+struct pending_options {
+    bool watch, quiet, json, help;
+};
+
+#undef AT
+#define AT(member) offsetof(struct pending_options, member)
+
+const struct option_row pending_rows[] = {
+    {'w', "watch", NULL, OPTION_FLAG, AT(watch),
+     "print requests as they come; on a terminal, ask what to do with each"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only ids"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON; with --watch, one object per line"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+struct pending_watch {
+    struct client *second; /* the first connection delivers the events */
+    const struct pending_options *options;
+    bool asks;
+    json_t *seen; /* ids of the requests that wait and were shown */
+};
+
+static int pending_get(struct client *c, json_t **ret, struct err *err) {
+    const struct client_request r = {.method = "GET", .target = "/v1/pending"};
+    return client_call_again(c, &r, ret, err);
+}
+
+static void print_head(void) {
+    puts("ITEM            MACHINE         LEFT   PROTOCOL  WHERE                           METHOD  "
+         "PATH");
+}
+
+static const struct pending_choice {
+    char letter;
+    const char *decision; /* NULL: the request continues to wait */
+    bool always;
+} choices[] = {
+    {'y', "approve", false}, {'a', "approve", true}, {'n', "deny", false}, {'l', NULL, false}};
+
+/* Reads the owner's choice; NULL: the input ended. */
+static const struct pending_choice *read_choice(const json_t *item) {
+    char line[64];
+    bool can = *client_text(item, "always");
+    for (;;) {
+        printf("    approve it? [y]es, %s[n]o, [l]ater: ", can ? "[a]lways, " : "");
+        fflush(stdout);
+        if (!fgets(line, sizeof(line), stdin))
+            return NULL;
+        for (size_t i = 0; i < sizeof(choices) / sizeof(*choices); i++)
+            if (line[0] == choices[i].letter && (can || !choices[i].always))
+                return &choices[i];
+    }
+}
+
+/* A decision that fails, such as one that comes too late, is reported; watching continues. */
+static void ask_about(struct pending_watch *w, const json_t *item) {
+    const struct pending_choice *chosen = read_choice(item);
+    struct err err;
+    w->asks = chosen != NULL;
+    if (!chosen || !chosen->decision)
+        return;
+    const struct approve_options o = {.always = chosen->always};
+    if (decide(w->second, client_text(item, "id"), chosen->decision, &o, &err) < 0)
+        cli_fail(&err);
+}
+
+static void show_new(struct pending_watch *w, const json_t *item) {
+    if (w->options->json)
+        print_json(item);
+    else if (w->options->quiet)
+        puts(client_text(item, "id"));
+    else
+        print_item(item);
+    if (w->asks)
+        ask_about(w, item);
+}
+
+static int pending_look_again(void *arg, struct err *err) {
+    struct pending_watch *w = arg;
+    json_t *list DEFER(json_decrefp) = NULL, *now = json_object(), *item;
+    size_t i;
+    if (pending_get(w->second, &list, err) < 0) {
+        json_decref(now);
+        return -1;
+    }
+    json_t *before DEFER(json_decrefp) = w->seen;
+    w->seen = now;
+    json_array_foreach(json_object_get(list, "pending"), i, item) {
+        const char *id = client_text(item, "id");
+        json_object_set_new(now, id, json_true());
+        if (!json_object_get(before, id) && !json_is_true(json_object_get(item, "approved")))
+            show_new(w, item);
+    }
+    fflush(stdout);
+    return 0;
+}
+
+static int pending_event(void *arg, const json_t *event, struct err *err) {
+    const char *type = client_text(event, "type");
+    bool may_wait = strncmp(type, "net.", 4) == 0 || strncmp(type, "run.", 4) == 0;
+    return may_wait ? pending_look_again(arg, err) : 0;
+}
+
+static int pending_watch(struct client *c, const struct pending_options *o, struct err *err) {
+    struct client second = *c;
+    struct pending_watch w = {.second = &second,
+                              .options = o,
+                              .asks = !o->json && !o->quiet && isatty(STDIN_FILENO) &&
+                                      isatty(STDOUT_FILENO)};
+    struct events_follow f = {.event = pending_event, .connected = pending_look_again, .arg = &w};
+    second.http = client_again(c, err);
+    if (!second.http)
+        return -1;
+    if (!o->json && !o->quiet)
+        print_head();
+    int r = events_follow(c, &f, err);
+    json_decref(w.seen);
+    http_client_free(second.http);
+    return r;
+}
+
+static int pending_list(struct client *c, const struct pending_options *o, struct err *err) {
+    json_t *list DEFER(json_decrefp) = NULL, *p;
+    size_t i;
+    if (pending_get(c, &list, err) < 0)
+        return -1;
+    if (o->json) {
+        print_json(list);
+    } else if (o->quiet) {
+        print_ids(json_object_get(list, "pending"), "id");
+    } else {
+        print_head();
+        json_array_foreach(json_object_get(list, "pending"), i, p) {
+            print_item(p);
+        }
+    }
+    return 0;
+}
+
+int cmd_pending(int argc, char **argv) {
+    struct client c DEFER(client_close) = {0};
+    struct pending_options o = {0};
+    struct err err;
+    if (options_words(pending_rows, argc, argv, &o, NULL, 0, &err) < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage("pending");
+        options_print(pending_rows);
+        return 0;
+    }
+    if (client_open(&c, CLIENT_START, NULL, &err) < 0 ||
+        (o.watch ? pending_watch(&c, &o, &err) : pending_list(&c, &o, &err)) < 0)
+        return cli_fail(&err);
+    return 0;
 }

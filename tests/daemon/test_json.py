@@ -80,6 +80,7 @@ do --json --ls -> runs[]
 agent ls --json -> machines[]
 ship --json work:/home/user {top}/target -> files[]
 pending --json -> pending[]
+events --json --past -> type
 net work --json -> rules[]
 net --json work -> rules[]
 net work allow --json b.example -> rules[]
@@ -146,6 +147,7 @@ do --json --show r-aaaaaaaaaaaa -> not_found
 agent update --json nobody -> not_found
 ship --json nobody:/home/user {top}/target -> not_found
 pending --json more -> invalid
+events --json --past nobody -> not_found
 net --json nobody -> not_found
 expose --json nobody 80 -> not_found
 grants --json nobody -> not_found
@@ -193,7 +195,7 @@ def objects(done):
 def test_success_is_one_object(place, line):
     done, wanted = run(place, line, stdin=b"a long value")
     found = objects(done)
-    assert len(found) == 1 or line.startswith("audit --json"), (done, found)
+    assert len(found) == 1 or line.startswith(("audit --json", "events --json")), (done, found)
     for value in found:
         assert isinstance(value, dict) and "error" not in value, done
         member = value[wanted.removesuffix("[]")]

@@ -38,7 +38,7 @@ CHANGES = {
 # Print the id, number, state, list or text of what they made or changed, on standard output.
 PRINT = {"agent", "new", "fork", "snap", "rewind", "pause", "resume", "stop", "hibernate", "net", "expose", "grant", "token", "image", "store", "ship", "do", "run",
          "exec", "sh", "mcp", "serve", "secret"}
-READ = {"ls", "show", "logs", "steps", "diff", "stats", "top", "pending", "grants", "doctor", "audit", "completion", "version", "help", "cell", "wast"}
+READ = {"ls", "show", "logs", "steps", "diff", "stats", "top", "pending", "events", "grants", "doctor", "audit", "completion", "version", "help", "cell", "wast"}
 
 
 @pytest.fixture
