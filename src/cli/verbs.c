@@ -9,7 +9,7 @@
 #include "base/fdio.h"
 #include "cli/cli.h"
 #include "cli/client.h"
-#include "cli/do.h"
+#include "cli/do/do.h"
 #include "cli/grants.h"
 #include "cli/handed.h"
 #include "cli/net.h"

@@ -4,7 +4,7 @@
 
 #include "base/defer.h"
 #include "base/id.h"
-#include "cli/do.h"
+#include "cli/do/do.h"
 #include "cli/ship/ship.h"
 #include "cli/table.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/defer.h"
 #include "cli/cli.h"
-#include "cli/do.h"
+#include "cli/do/do.h"
 #include "cli/safe.h"
 #include "cli/table.h"
 

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/utf8.h"
-#include "cli/do.h"
+#include "cli/do/do.h"
 #include "cli/safe.h"
 #include "cli/table.h"
 #include "cli/text/colour.h"

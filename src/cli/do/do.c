@@ -11,7 +11,7 @@
 #include "base/defer.h"
 #include "base/parse.h"
 #include "cli/cli.h"
-#include "cli/do.h"
+#include "cli/do/do.h"
 #include "cli/net.h"
 #include "cli/options.h"
 #include "cli/safe.h"

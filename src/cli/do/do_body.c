@@ -7,7 +7,7 @@
 
 #include "base/defer.h"
 #include "cli/cli.h"
-#include "cli/do.h"
+#include "cli/do/do.h"
 
 enum { SCRIPT_MAX = 4 << 20 };
 

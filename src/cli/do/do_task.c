@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "cli/do.h"
+#include "cli/do/do.h"
 
 /* True if a machine has this name or id. A task of one word is rare, so one request is cheap. */
 static bool names_machine(struct client *c, const char *word) {
