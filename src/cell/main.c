@@ -18,6 +18,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/parse.h"
+#include "cell/guests.h"
 #include "cell/jail.h"
 #include "cell/json.h"
 #include "cell/options.h"
@@ -200,15 +201,17 @@ static bool reads_input(const struct cell_options *o) {
     return strcmp(o->verb, "run") == 0 || strcmp(o->verb, "fuel") == 0;
 }
 
-static int run_cell(const struct cell_options *o, int (*body)(struct link *, const void *)) {
+/* Runs the program in file `program`. */
+static int run_cell(const struct cell_options *o, const char *program,
+                    int (*body)(struct link *, const void *)) {
     struct buf file DEFER(buf_done) = BUF(MAX_FILE), state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
     struct err err;
-    if (read_file(o->files[0], &file, &err) < 0)
+    if (read_file(program, &file, &err) < 0)
         return main_fail(o, exit_code(err.code), &err);
     if (o->resume && read_file(o->resume, &state, &err) < 0)
         return main_fail(o, CELL_STATE, &err);
     struct job job = {.options = o,
-                      .file = o->files[0],
+                      .file = program,
                       .bytes = slice_of(&file),
                       .state = slice_of(&state),
                       .is_terminal = {isatty(STDIN_FILENO), isatty(STDOUT_FILENO)}};
@@ -230,6 +233,14 @@ static int run_cell(const struct cell_options *o, int (*body)(struct link *, con
     buf_done(&j.state);
     buf_done(&j.log);
     return code;
+}
+
+static int run_script_file(const struct cell_options *o, int (*body)(struct link *, const void *)) {
+    struct script_run g DEFER(script_close);
+    struct err err;
+    if (script_open(o, &g, &err) < 0)
+        return main_fail(o, err.code == ERR_INVALID ? CELL_USAGE : exit_code(err.code), &err);
+    return run_cell(&g.options, g.program, body);
 }
 
 /* --- wast --- */
@@ -327,7 +338,8 @@ static int run_wast(const struct cell_options *o) {
 static int dispatch(const struct cell_options *o) {
     for (size_t i = 0; i < sizeof(bodies) / sizeof(*bodies); i++)
         if (strcmp(bodies[i].name, o->verb) == 0)
-            return run_cell(o, bodies[i].body);
+            return script_has_guest(o) ? run_script_file(o, bodies[i].body)
+                                       : run_cell(o, o->files[0], bodies[i].body);
     return run_wast(o);
 }
 

@@ -16,7 +16,7 @@ static const struct {
     const char *usage, *does;
 } verbs[] = {
     {"run", RUN, "carrel cell run FILE [OPTIONS] [--invoke NAME ARGS…] [-- WORDS…]",
-     "run a .wat or .wasm program and print its results and fuel"},
+     "run a .wat or .wasm program, or a .py, .js, .rb or .php script"},
     {"check", CHECK, "carrel cell check FILE [OPTIONS]",
      "validate a program and print its imports, exports and size"},
     {"fuel", FUEL, "carrel cell fuel FILE [OPTIONS] [--invoke NAME ARGS…] [-- WORDS…]",
@@ -44,7 +44,7 @@ static const struct option {
     {"--invoke", RUN | FUEL, INVOKE, AT(invoke), NOWHERE,
      "NAME ARGS…  call this exported function (default: _start, else main)"},
     {"--fuel", RUN | FUEL, NUMBER, AT(fuel), AT(has_fuel),
-     "N  limit of fuel (instructions), default 1,000,000,000; with --resume: fuel to add"},
+     "N  limit of fuel, default 1,000,000,000 (scripts: 10 times); with --resume: fuel to add"},
     {"--memory", RUN | FUEL, NUMBER, AT(memory), NOWHERE,
      "PAGES  limit of memories, tables, objects and code, in 64 KiB pages (default 4096)"},
     {"--grant", RUN | FUEL, GRANT, NOWHERE, NOWHERE,

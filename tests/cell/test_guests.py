@@ -60,6 +60,15 @@ def test_script_has_the_output_of_the_native_program(name):
     assert ran.returncode == status and (at_home is None or at_home.returncode == status)
 
 
+@pytest.mark.parametrize("name", ["python", "ruby", "php", "qjs"])
+def test_ending_of_the_script_chooses_the_program(name):
+    program(name)
+    script, words, _, status = GUEST[name]
+    ran = run([CELL, "run", SCRIPTS / script, "--", *words[1:]] if name in ("python", "ruby") else
+              [CELL, "run", SCRIPTS / script], input="a line\n", env={**os.environ, "CARREL_CELL_GUESTS": str(GUESTS)})
+    assert (ran.stdout, ran.returncode) == (expected(name, None), status), ran.stderr
+
+
 def test_ripgrep_finds_what_the_native_one_finds(tmp_path):
     wasm, there = program("rg"), shutil.which("rg")
     for script in SEARCHED:

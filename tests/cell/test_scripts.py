@@ -1,0 +1,94 @@
+"""`carrel cell run x.py`: the ending of a file chooses the interpreter, which gets a copy of the script.
+
+The interpreters are small programs in text. test_guests.py runs the real ones.
+"""
+import os, signal, subprocess
+
+import pytest
+
+from test_wasi import CELL, ECHO, program
+
+SHOW = program("""
+    (drop (call $path_open (i32.const 3) (i32.const 0) (i32.const 300) (i32.const 4) (i32.const 0)
+                           (i64.const 2) (i64.const 0) (i32.const 0) (i32.const 100)))
+    (i32.store (i32.const 104) (i32.const 1000)) (i32.store (i32.const 108) (i32.const 100))
+    (drop (call $fd_read (i32.load (i32.const 100)) (i32.const 104) (i32.const 1) (i32.const 112)))
+    (call $print (i32.const 1) (i32.const 1000) (i32.load (i32.const 112)))
+    (call $proc_exit (call $path_open (i32.const 3) (i32.const 0) (i32.const 304) (i32.const 5) (i32.const 0)
+                                      (i64.const 2) (i64.const 0) (i32.const 0) (i32.const 100)))""",
+    "path_open", "fd_read", "proc_exit", data='(data (i32.const 300) "x.pyother")')
+WRITE = program("""(call $proc_exit (call $path_open (i32.const 3) (i32.const 0) (i32.const 300) (i32.const 3)
+    (i32.const 1) (i64.const 64) (i64.const 0) (i32.const 0) (i32.const 100)))""",
+    "path_open", "proc_exit", data='(data (i32.const 300) "new")')
+NOENT, ROFS = 44, 69
+
+
+@pytest.fixture
+def cell(tmp_path):
+    """Writes an interpreter of this name, and runs the worker with it."""
+    for folder in ("guests/programs", "tmp", "work"):
+        (tmp_path / folder).mkdir(parents=True)
+
+    def run(interpreter, source, *words, start=subprocess.run, **options):
+        (tmp_path / f"guests/programs/{interpreter}.wasm").write_text(source)
+        env = {**os.environ, "CARREL_CELL_GUESTS": str(tmp_path / "guests"), "TMPDIR": str(tmp_path / "tmp")}
+        if start is subprocess.run:
+            options = {"capture_output": True, "text": True, "timeout": 60, **options}
+        return start([CELL, *map(str, words)], cwd=tmp_path / "work", env=env, **options)
+    return run
+
+
+@pytest.mark.parametrize("script, interpreter, words", [
+    ("x.py", "python", ["/script/x.py"]), ("x.js", "qjs", ["/script/x.js"]), ("x.rb", "ruby", ["/script/x.rb"]),
+    ("x.php", "php", ["-q", "/script/x.php"])])
+def test_ending_chooses_the_interpreter(tmp_path, cell, script, interpreter, words):
+    (tmp_path / "work" / script).write_text("")
+    ran = cell(interpreter, ECHO, "run", script, "--env", "A=1", "--", "one", "--json")
+    assert ran.stdout.split("\0") == [interpreter, *words, "one", "--json", ""], ran.stderr
+    assert ran.returncode == 7 and ran.stderr.startswith("A=1?fuel: ")
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_interpreter_reads_a_copy_of_the_script_and_not_its_directory(tmp_path, cell):
+    (tmp_path / "work/x.py").write_text("print(42)\n")
+    (tmp_path / "work/other").write_text("secret")
+    ran = cell("python", SHOW, "run", "x.py")
+    assert (ran.stdout, ran.returncode) == ("print(42)\n", NOENT), ran.stderr
+    assert cell("python", WRITE, "run", "x.py").returncode == ROFS
+
+
+def test_missing_interpreter_and_missing_script_are_told_apart(tmp_path, cell):
+    (tmp_path / "work/x.js").write_text("")
+    ran = cell("python", ECHO, "run", "x.js")
+    assert ran.returncode == 2 and "programs/qjs.wasm': No such file or directory" in ran.stderr
+    assert f"`scripts/cell-guests {tmp_path}/guests qjs`" in ran.stderr
+    ran = cell("python", ECHO, "run", "x.py")
+    assert ran.returncode == 2 and ran.stderr == "carrel: cannot open 'x.py': No such file or directory\n"
+
+
+@pytest.mark.parametrize("options, text", [
+    (["--invoke", "f"], "--invoke needs a module: 'x.py' is a script"),
+    (["--dir", ".:/script"], "--dir names '/script', which is the directory of the script")])
+def test_options_that_do_not_fit_a_script_are_refused(tmp_path, cell, options, text):
+    (tmp_path / "work/x.py").write_text("")
+    ran = cell("python", ECHO, "run", "x.py", *options)
+    assert ran.returncode == 64 and text in ran.stderr
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signal_that_ends_the_run_deletes_the_copy(tmp_path, cell, number):
+    (tmp_path / "work/x.py").write_text("")
+    busy = program('(call $print (i32.const 1) (i32.const 300) (i32.const 1)) (loop $l (br $l))', data='(data (i32.const 300) "!")')
+    worker = cell("python", busy, "run", "x.py", "--fuel", 10**12, start=subprocess.Popen, stdout=subprocess.PIPE)
+    assert worker.stdout.read(1) == b"!" and list((tmp_path / "tmp").glob("*/x.py"))
+    worker.send_signal(number)
+    assert worker.wait(60) == -number
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_script_is_suspended_and_resumed_with_its_name(tmp_path, cell):
+    (tmp_path / "work/x.py").write_text("print(42)\n")
+    assert cell("python", SHOW, "run", "x.py", "--suspend-at", 2100, "--out", "state").returncode == 0
+    ran = cell("python", SHOW, "run", "x.py", "--resume", "state")
+    assert (ran.stdout, ran.returncode) == ("print(42)\n", NOENT), ran.stderr
