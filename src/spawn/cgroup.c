@@ -264,7 +264,7 @@ static int cgroup_fill(struct cgroups *cg, struct cgroup_set *set, const char *n
         return r;
     /* v2 allows processes in leaves only. */
     snprintf(path, sizeof(path), cg->mode == CGROUP_V2 ? "%s/guest" : "%s", name);
-    if ((r = make_group(cg->freezer, path)) < 0)
+    if (cg->mode == CGROUP_V2 && (r = make_group(cg->freezer, path)) < 0)
         return r;
     if ((set->guest_procs = open_in(cg->freezer, path, "cgroup.procs", O_WRONLY)) < 0)
         return set->guest_procs;
@@ -272,31 +272,6 @@ static int cgroup_fill(struct cgroups *cg, struct cgroup_set *set, const char *n
     r = cgroup_add_spare(cg, set->number, 0, &set->spares[0]);
     set->spare_count = r == 0;
     return r;
-}
-
-int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
-    struct cgroup_set set = CGROUP_SET_NONE;
-    set.number = cg->next++;
-    char name[32];
-    if (cg->mode == CGROUP_NONE) {
-        *ret = set;
-        return 0;
-    }
-    group_name(name, set.number);
-    int r = cgroup_fill(cg, &set, name);
-    struct plan defaults = {.mem_bytes = LIMIT_MEM, .pids = LIMIT_PIDS};
-    if (r == 0 && cgroup_limit(cg, set.number, &defaults, err) < 0)
-        r = -EINVAL;
-    else if (r < 0) {
-        err_num(err, r, "cannot create cgroup '%s'", name);
-    }
-    if (r < 0) {
-        cgroup_close(&set);
-        cgroup_remove(cg, set.number);
-        return -1;
-    }
-    *ret = set;
-    return 0;
 }
 
 #define NO_LIMIT UINT64_MAX /* no limit: written as -1 (v1) or "max" (v2) */
@@ -337,13 +312,10 @@ static void raise_memsw(struct cgroups *cg, const char *name, uint64_t bytes) {
     write_file_at(cg->memory, path, text);
 }
 
-int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, struct err *err) {
-    char name[32];
-    group_name(name, number);
+static int turn_all(struct cgroups *cg, const char *name, const struct plan *plan,
+                    struct err *err) {
     uint64_t quota_us = plan->cpu_milli == PLAN_UNLIMITED ? NO_LIMIT : plan->cpu_milli * 100;
     int memsw = cg->has_memsw ? cg->memory : -1, tcp = cg->has_tcp ? cg->memory : -1;
-    if (memsw >= 0 && plan->mem_bytes && !weakened("memory limit"))
-        raise_memsw(cg, name, plan->mem_bytes);
     /*
      * On cgroup v1 the guest's worker thread counts as a process, but it is not a process of the
      * machine's user.
@@ -363,6 +335,14 @@ int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, s
     return 0;
 }
 
+int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, struct err *err) {
+    char name[32];
+    group_name(name, number);
+    if (cg->has_memsw && cg->memory >= 0 && plan->mem_bytes && !weakened("memory limit"))
+        raise_memsw(cg, name, plan->mem_bytes);
+    return turn_all(cg, name, plan, err);
+}
+
 void cgroup_close(struct cgroup_set *set) {
     close_fd(&set->guest_procs);
     for (int i = 0; i < CGROUP_MEMORY_FILES; i++)
@@ -377,6 +357,31 @@ void cgroup_close(struct cgroup_set *set) {
         close_fd(&set->spares[i].kill);
     }
     set->spare_count = 0;
+}
+
+int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
+    struct cgroup_set set = CGROUP_SET_NONE;
+    set.number = cg->next++;
+    char name[32];
+    if (cg->mode == CGROUP_NONE) {
+        *ret = set;
+        return 0;
+    }
+    group_name(name, set.number);
+    int r = cgroup_fill(cg, &set, name);
+    struct plan defaults = {.mem_bytes = LIMIT_MEM, .pids = LIMIT_PIDS};
+    if (r == 0 && turn_all(cg, name, &defaults, err) < 0)
+        r = -EINVAL;
+    else if (r < 0) {
+        err_num(err, r, "cannot create cgroup '%s'", name);
+    }
+    if (r < 0) {
+        cgroup_close(&set);
+        cgroup_remove(cg, set.number);
+        return -1;
+    }
+    *ret = set;
+    return 0;
 }
 
 enum { PIDS_TEXT = 16384 };

@@ -19,6 +19,25 @@ from carrel import alive
 from patience import PATIENCE, clock
 
 
+# What a box inherits.
+
+def signals(text, name):
+    return [int(value, 16) for value in re.findall(rf"^{name}:\s*(\w+)$", text, re.M)]
+
+
+def test_a_box_inherits_no_ignored_or_blocked_signals(make_lab):
+    lab = make_lab()
+
+    def ignore():
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+    done = lab.run("--", "cat", "/proc/1/status", "/proc/self/status", preexec_fn=ignore)
+    spawners = read(f"/proc/{lab.status()['pid']}/status")
+    assert signals(spawners, "SigIgn") != [0], spawners  # the control
+    assert signals(done.stdout.decode(), "SigIgn") == [0, 0], done
+    assert signals(done.stdout.decode(), "SigBlk")[1] == 0, done
+
+
 # A guest that was taken over.
 
 def test_a_hostile_guest_does_not_hold_up_the_spawner(make_lab):

@@ -120,19 +120,6 @@ static void child_give_up(const struct setup *s, const char *step, int error) {
             child_give_up(s, name, -tried_); \
     } while (0)
 
-/*
- * Resets all signals to their defaults, because the guest would inherit ignored ones. Uses the
- * system call, because libc reserves some signals.
- */
-static void reset_signals(void) {
-    static const char defaults[64]; /* all zero: SIG_DFL, no flags, empty mask */
-    for (int i = 1; i <= 64; i++)
-        syscall(SYS_rt_sigaction, i, defaults, NULL, 8);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 /* Prints the offset of a clock that is to show `shown` now: seconds, rounded down, and the rest. */
 static int print_offset(const char *clock, int64_t now_ns, int64_t shown_ns, char *ret,
                         size_t size) {
@@ -183,9 +170,11 @@ static void start_clocks(const struct setup *s) {
  */
 static void child_settle(struct setup *s) {
     const struct child *c = s->c;
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
     prctl(PR_SET_NAME, "carrel-berth");
-    reset_signals();
     weaken_plant();
     if (!weakened("netns"))
         STEP("enter the network namespace of the machine", setns(c->netns, CLONE_NEWNET));

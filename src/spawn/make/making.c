@@ -146,6 +146,21 @@ int making_amend(struct spawner *s, const struct box *box, const char *name, str
     return r < 0 ? err_num(err, r, "cannot save the record of machine '%s'", box->id) : 0;
 }
 
+/*
+ * Writes the record into the new directory of a box. If the spawner is killed meanwhile, the next
+ * one finds a damaged record of a box whose guest was never started, and removes both.
+ */
+static int write_first(struct spawner *s, const struct box *box, const char *name,
+                       struct err *err) {
+    char text[RECORD_SIZE], path[64];
+    snprintf(path, sizeof(path), "%s/box", name);
+    if (!print_record(box, text))
+        return err_set(err, ERR_LIMIT, "cannot save the record of machine '%s': it is too long",
+                       box->id);
+    int r = write_record(s->boxes, path, O_CREAT | O_EXCL, text);
+    return r < 0 ? err_num(err, r, "cannot save the record of machine '%s'", box->id) : 0;
+}
+
 static void stack_name(const struct box *box, uint32_t layer, char ret[64]) {
     snprintf(ret, 64, "%s/stack.%" PRIu32, box->id, layer);
 }
@@ -304,7 +319,7 @@ int making_record(struct spawner *s, const struct making *m, const struct box *b
                   const char *name, struct err *err) {
     if (mkdirat(s->boxes, name, 0700) < 0)
         return err_sys(err, "cannot create the directory of machine '%s'", name);
-    if (making_amend(s, box, name, err) < 0)
+    if (write_first(s, box, name, err) < 0)
         return -1;
     return name_listeners(s, m, name, err);
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -104,13 +105,27 @@ static void serve_one(const struct spawner *s, int socket) {
         _exit(0);
 }
 
-/* Runs in the nursery process: keeps only its socket and the descriptors that all boxes share. */
+/*
+ * Resets all signals to their defaults, because boxes would inherit ignored ones. Uses the system
+ * call, because libc reserves some signals.
+ */
+static void reset_signals(void) {
+    static const char defaults[64]; /* all zero: SIG_DFL, no flags, empty mask */
+    for (int i = 1; i <= 64; i++)
+        syscall(SYS_rt_sigaction, i, defaults, NULL, 8);
+}
+
+/*
+ * Runs in the nursery process: keeps only its socket and the descriptors that all boxes share. Each
+ * box starts as a copy of this process. So what all boxes need is done once, here, and memory that
+ * the spawner has freed is not kept.
+ */
 static void nursery_main(struct spawner *s, int socket) {
     int *own[] = {&socket, &s->anchor_ns, &s->guest};
     enum { HIGH = 512 };
     prctl(PR_SET_NAME, "carrel-nursery");
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGINT, SIG_DFL);
+    reset_signals();
+    malloc_trim(0);
     for (size_t i = 0; i < 3; i++)
         *own[i] = fcntl(*own[i], F_DUPFD_CLOEXEC, HIGH);
     close_range(3, HIGH - 1, 0);
