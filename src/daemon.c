@@ -26,6 +26,7 @@
 #include "io/place.h"
 #include "io/system_log.h"
 #include "operator/operator.h"
+#include "service/notify.h"
 #include "service/service.h"
 #include "store/accounts.h"
 #include "store/conf.h"
@@ -44,6 +45,7 @@ struct daemon {
     struct service *service;
     struct runs *runs;
     struct api *api;
+    struct notify *notify;
     struct loop_timer *idle;
     uint64_t requests;       /* requests when look_idle() last ran */
     uint64_t quiet_since_ms; /* since when the daemon is idle; 0: it does not listen yet */
@@ -309,6 +311,8 @@ static int daemon_start(struct daemon *d, struct err *err) {
     d->service = service_new(&service, on_ready, d, err);
     if (!d->service)
         return -1;
+    if (notify_new(d->service, d->loop, &d->conf, &d->notify, err) < 0)
+        return -1;
     d->runs = operator_new(d->loop, d->service);
     d->api = api_new(d->loop, d->service, d->runs);
     if (d->idle_ms) {
@@ -324,6 +328,7 @@ static void daemon_finish(struct daemon *d) {
     loop_timer_free(d->idle);
     api_free(d->api);
     operator_free(d->runs);
+    notify_free(d->notify);
     if (d->loop)
         loop_join(d->loop); /* jobs may still use the store */
     service_free(d->service);

@@ -27,7 +27,7 @@ void api_health(struct call *c) {
 
 /* ---- events ---- */
 
-enum { EVENTS_PAGE = 100, HEARTBEAT_MS = 15000, EVENT_MAX = 2 << 20 };
+enum { EVENTS_PAGE = 100, HEARTBEAT_MS = 15000 };
 
 struct watching {
     struct call *call;
@@ -42,20 +42,12 @@ static void watching_free(struct watching *w) {
 }
 
 static bool send_event(struct call *c, const struct event_row *e) {
-    struct buf text DEFER(buf_done) = BUF(EVENT_MAX), out DEFER(buf_done) = BUF(2 * EVENT_MAX);
-    struct jot j = JOT(&text);
+    struct buf text DEFER(buf_done) = BUF(EVENT_JSON_MAX);
+    struct buf out DEFER(buf_done) = BUF(2 * EVENT_JSON_MAX);
     char id[24];
     snprintf(id, sizeof(id), "%" PRId64, e->id);
-    jot_object(&j, NULL);
-    jot_i64(&j, "id", e->id);
-    jot_string(&j, "type", e->type);
-    jot_i64(&j, "time_ms", e->time_ms);
-    if (e->machine[0])
-        jot_string(&j, "machine", e->machine);
-    jot_string(&j, "owner", e->owner);
-    if (e->json && e->json[0])
-        jot_raw(&j, "detail", e->json);
-    jot_end(&j, '}');
+    if (!event_json(e, &text))
+        return true;
     const struct sse_event event = {.id = id, .name = e->type, .data = text.data, .n = text.len};
     return !sse_put(&out, &event) || call_write(c, out.data, out.len);
 }

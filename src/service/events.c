@@ -35,6 +35,21 @@ int service_events(struct service *s, const struct caller *who, const struct eve
     return store_event_list(s->store, r->after, &filter, ret, err);
 }
 
+bool event_json(const struct event_row *e, struct buf *to) {
+    struct jot j = JOT(to);
+    jot_object(&j, NULL);
+    jot_i64(&j, "id", e->id);
+    jot_string(&j, "type", e->type);
+    jot_i64(&j, "time_ms", e->time_ms);
+    if (e->machine[0])
+        jot_string(&j, "machine", e->machine);
+    jot_string(&j, "owner", e->owner);
+    if (e->json && e->json[0])
+        jot_raw(&j, "detail", e->json);
+    jot_end(&j, '}');
+    return !j.failed;
+}
+
 int64_t service_events_last(struct service *s) {
     int64_t oldest, newest;
     struct err err;

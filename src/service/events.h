@@ -26,5 +26,8 @@ struct events_request {
 };
 int service_events(struct service *s, const struct caller *who, const struct events_request *r,
                    struct event_list *ret, struct err *err);
+/* Adds the JSON object of an event, as clients get it. False: it is larger than EVENT_JSON_MAX. */
+enum { EVENT_JSON_MAX = 2 << 20 };
+bool event_json(const struct event_row *e, struct buf *to);
 /* The id of the newest event. */
 int64_t service_events_last(struct service *s);

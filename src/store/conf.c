@@ -131,6 +131,15 @@ static const struct key keys[] = {
     {"gate", "ingress", CONF_ADDRESS, AT(ingress), "", 0, 0,
      "address on which exposed ports of machines are served (`carrel expose`); default: "
      "127.0.0.1:7071, or the next free port if it is taken"},
+    {"notify", "command", CONF_PATH, AT(notify_command), "", 0, 0,
+     "program that the daemon runs for each event of `events`, with the event as JSON on standard "
+     "input and an empty environment; one at a time, at most 30 seconds each"},
+    {"notify", "webhook", CONF_WORD, AT(notify_webhook), "", 0, 0,
+     "URL to which the daemon posts each event of `events` as JSON; a failed call is repeated "
+     "twice"},
+    {"notify", "events", CONF_WORD, AT(notify_events), "net.held,run.ask,run.end", 0, 0,
+     "types of events to notify of, separated by commas: requests that wait for approval, "
+     "questions and ends of runs; see carrel events for more"},
     {"models", "default", CONF_WORD, AT(model), "", 0, 0,
      "default model, as PROVIDER/MODEL; see docs/reference/models.md for this section"},
     {"models", "proxy", CONF_WORD, AT(proxy), "", 0, 0,
