@@ -58,6 +58,17 @@ static int read_contents(const char *repo, struct commits *c, struct err *err) {
     return status;
 }
 
+/*
+ * True if the range has one commit. Then the difference shows all of its objects, and a list of
+ * objects, for which git reads all trees of the commit before, has no more.
+ */
+static bool is_one_commit(const char *repo, const char *range) {
+    const char *const words[] = {"-C", repo, "rev-list", "--count", "--max-count=2", range, NULL};
+    struct buf count DEFER(buf_done) = BUF(TEXT_MAX);
+    struct err none;
+    return git_ask(words, &count, &none) == 0 && count.len == 1 && count.data[0] == '1';
+}
+
 int commits_read(const char *repo, const char *from, const char *to, unsigned more,
                  struct commits *ret, struct err *err) {
     char since[300], range[300];
@@ -71,7 +82,7 @@ int commits_read(const char *repo, const char *from, const char *to, unsigned mo
     *ret = (struct commits){.changes = BUF(TEXT_MAX), .objects = BUF(TEXT_MAX)};
     if (git_ask(diff, &ret->changes, err) < 0 ||
         commits_parse(ret->changes.data ? ret->changes.data : "", ret->changes.len, ret, err) < 0 ||
-        git_ask(list, &ret->objects, err) < 0)
+        (!is_one_commit(repo, range) && git_ask(list, &ret->objects, err) < 0))
         return -1;
     commits_add_objects(ret);
     if (read_sizes(repo, ret, err) < 0 || read_contents(repo, ret, err) < 0)

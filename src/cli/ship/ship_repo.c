@@ -31,7 +31,7 @@
 
 #define WORK "refs/heads/carrel" /* in quarantine: the commits that are shipped */
 
-enum { COMMIT_SIZE = 128, RECEIPT_PATH = 4096 };
+enum { COMMIT_SIZE = 128, RECEIPT_PATH = 4096, SMALL_PACK = 1 << 20 };
 
 /* The temporary repository made from the bundle, and the branch that receives the commits. */
 struct quarantine {
@@ -114,8 +114,11 @@ static int fetch_from(const char *repo, const char *from, const char *refs, stru
  * so nothing is synced to the disk.
  */
 static int take_objects(const struct quarantine *q, const struct bundle *b, struct err *err) {
-    const char *const words[] = {"-c",       "core.fsync=none", "-C",      q->repo, "index-pack",
-                                 "--strict", "--fix-thin",      "--stdin", NULL};
+    bool small = b->pack_size < SMALL_PACK; /* then more threads would only cost time */
+    const char *const words[] = {"-c",         "core.fsync=none", "-C",
+                                 q->repo,      "index-pack",      "--strict",
+                                 "--fix-thin", "--stdin",         small ? "--threads=1" : NULL,
+                                 NULL};
     int in DEFER_CLOSE = memfd_create("pack", MFD_CLOEXEC);
     int status = in < 0 ? -errno : write_all(in, b->pack, b->pack_size);
     if (status == 0 && lseek(in, 0, SEEK_SET) < 0)
