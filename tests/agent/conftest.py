@@ -25,6 +25,8 @@ resume = echo "again task=$task"; echo more >>new.txt; read line
 env = FAKE_MARK=seven
 [agent idle]
 start = echo "mark=$FAKE_MARK"; read line
+[agent hunks]
+start = sed -i '1s/^/first-/;30s/^/last-/' long.txt; rm gone.txt; echo new >new.txt; echo begun; read line
 [agent only-once]
 once = cat old.txt
 """

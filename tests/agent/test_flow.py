@@ -105,6 +105,81 @@ def test_end_of_input_at_the_question_keeps_the_changes(agents, folder):
     assert machines(agents) and (folder / "old.txt").read_text() == "one\n"
 
 
+LINES = [f"line {n}" for n in range(1, 31)]
+
+
+def picked(agents, top):
+    """Picks the second of two hunks and the new file, and not the deletion."""
+    t = agents.terminal("agent", "hunks", cwd=top)
+    t.expect(b"begun")
+    t.type(b"\n")
+    t.expect(QUESTION)
+    t.type(b"p\n")
+    t.expect(b"gone.txt")
+    t.expect(b"ship this file [y,n,q,?]?")
+    t.type(b"n\n")
+    assert b"first-line 1" in t.expect(b"(1/2) ship this hunk [y,n,a,d,q,?]?")
+    t.type(b"?\n")
+    t.expect(b"do not ship this hunk or any later hunk")
+    t.expect(b"(1/2) ship this hunk")
+    t.type(b"n\n")
+    assert b"\x1b[32m+last-line 30" in t.expect(b"(2/2) ship this hunk")  # with colour
+    t.type(b"y\n")
+    t.expect(b"ship this file")
+    t.type(b"y\n")
+    t.expect(QUESTION)  # about the rest
+    t.type(b"k\n")
+    assert t.close()[0] == 0
+
+
+def test_hunks_of_a_directory_are_picked(agents, folder):
+    (folder / "long.txt").write_text("\n".join(LINES) + "\n")
+    (folder / "gone.txt").write_text("g\n")
+    picked(agents, folder)
+    assert (folder / "long.txt").read_text() == "\n".join([*LINES[:-1], "last-line 30"]) + "\n"
+    assert (folder / "new.txt").read_text() == "new\n" and (folder / "gone.txt").exists()
+
+
+def test_hunks_of_a_repository_are_picked_as_one_commit(agents, repo):
+    (repo / "long.txt").write_text("\n".join(LINES) + "\n")
+    (repo / "gone.txt").write_text("g\n")
+    (repo / "untracked.txt").unlink()
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "second")
+    picked(agents, repo)
+    branch = git(repo, "branch", "--list", "carrel/*").strip()
+    assert git(repo, "show", f"{branch}:long.txt") == "\n".join([*LINES[:-1], "last-line 30"]) + "\n"
+    assert git(repo, "show", f"{branch}:gone.txt") == "g\n" and git(repo, "show", f"{branch}:new.txt") == "new\n"
+    assert git(repo, "rev-list", "--count", f"main..{branch}").strip() == "1"
+    assert git(repo, "status", "--porcelain") == ""
+
+
+def test_quitting_the_pick_ships_only_what_was_chosen(agents, folder):
+    (folder / "long.txt").write_text("\n".join(LINES) + "\n")
+    (folder / "gone.txt").write_text("g\n")
+    t = agents.terminal("agent", "hunks", cwd=folder)
+    t.expect(b"begun")
+    t.type(b"\n")
+    t.expect(QUESTION)
+    t.type(b"p\n")
+    t.expect(b"ship this file")
+    t.type(b"y\n")
+    t.expect(b"(1/2) ship this hunk")
+    t.type(b"q\n")
+    t.expect(QUESTION)
+    t.type(b"k\n")
+    t.close()
+    assert not (folder / "gone.txt").exists() and not (folder / "new.txt").exists()
+    assert (folder / "long.txt").read_text() == "\n".join(LINES) + "\n"
+
+
+def test_pick_requires_a_terminal(agents, folder):
+    agents.carrel("agent", "fake", "-p", "x", cwd=folder)
+    done = agents.carrel("ship", "--pick", machines(agents)[0]["name"], cwd=folder)
+    assert done.returncode == 125 and "--pick requires a terminal" in done.stderr
+    assert not (folder / "once.txt").exists()
+
+
 def test_unknown_answer_explains_the_answers(agents, folder):
     t = ended(agents, folder)
     t.type(b"what\n")

@@ -100,6 +100,12 @@ static enum after_next after_all(struct after *f, char **ret) {
     return after_ship(f, "-y", "--stat") == 0 ? AFTER_DONE : AFTER_ASK;
 }
 
+static enum after_next after_pick(struct after *f, char **ret) {
+    (void)ret;
+    after_ship(f, "--pick", NULL);
+    return AFTER_ASK; /* about the rest */
+}
+
 static enum after_next after_diff(struct after *f, char **ret) {
     (void)ret;
     after_ship(f, NULL, NULL);
@@ -145,6 +151,7 @@ static const struct {
     enum after_next (*run)(struct after *f, char **ret);
 } answers[] = {
     {'s', "ship all changes to this host", after_all},
+    {'p', "pick files and hunks to ship", after_pick},
     {'d', "show the differences", after_diff},
     {'r', "return the work to the agent, with a comment", after_return},
     {'k', "keep the machine and decide later", after_keep},

@@ -34,6 +34,8 @@ const struct option_row ship_rows[] = {
      "copy the changes to this host; without this option they are only shown"},
     {0, "only", "PATH", OPTION_LIST, AT(only),
      "ship only changes of PATH and everything below it (repeatable)"},
+    {'p', "pick", NULL, OPTION_FLAG, AT(pick),
+     "ask for each file and hunk whether to ship it, as git add -p does"},
     {0, "hunk", "PATH:N[,N-M...]", OPTION_LIST, AT(hunks),
      "ship only these hunks of file PATH, counted from 1 (repeatable)"},
     {0, "return", "COMMENT", OPTION_TEXT, AT(comment),
@@ -220,31 +222,6 @@ bool ship_read_here(const struct ship *s, const char *path, struct buf *to) {
     return fd >= 0;
 }
 
-/* Replaces the new text by the owner's file with only the selected hunks applied. */
-static int take_hunks(const struct ship *s, struct parcel_item *i, const char *words,
-                      struct err *err) {
-    struct buf here DEFER(buf_done) = BUF(SHOWN_MAX), diff DEFER(buf_done) = BUF(4 * SHOWN_MAX),
-                    made DEFER(buf_done) = BUF(2 * SHOWN_MAX);
-    struct textdiff_count count;
-    bool chosen[HUNKS_MAX + 1];
-    if (i->kind != TAR_FILE || i->change != 'M' || !ship_is_text(i->bytes, i->n) ||
-        !ship_read_here(s, i->path, &here) || !ship_is_text(here.data, here.len))
-        return err_set(err, ERR_INVALID,
-                       "--hunk '%s': the file is not a changed text file of up to 1 MiB", i->path);
-    if (hunks_parse(words, chosen, err) < 0)
-        return -1;
-    if (!textdiff(&diff, here.data ? here.data : "", here.len, i->bytes, i->n, CONTEXT, &count))
-        return err_set(err, ERR_LIMIT, "the diff of file '%s' is too large", i->path);
-    if (hunks_apply(here.data ? here.data : "", here.len, diff.data, diff.len, chosen, &made, err) <
-        0)
-        return err_wrap(err, "file '%s'", i->path);
-    i->n = made.len;
-    i->own = buf_take(&made);
-    i->bytes = i->own ? i->own : "";
-    sha256_hex(i->bytes, i->n, i->sha256);
-    return 0;
-}
-
 static bool is_changes(const struct ship *s) {
     return json_is_true(json_object_get(s->set, "changes_only"));
 }
@@ -284,7 +261,7 @@ static int choose(struct ship *s, struct err *err) {
         item->wanted = !item->refused && item->change != '=' && is_chosen(s->options, item);
         if (tainted && item->change != 'D')
             item->flags |= FLAG_TAINTED;
-        if (hunks && item->wanted && take_hunks(s, item, hunks, err) < 0)
+        if (hunks && item->wanted && ship_take_hunks(s, item, hunks, err) < 0)
             return -1;
     }
     return 0;
@@ -513,7 +490,7 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
     size_t refused = 0, wanted = 0;
     if (open_set(s, what, err) < 0)
         return -1;
-    if (choose(s, err) < 0)
+    if (choose(s, err) < 0 || (s->options->pick && ship_pick(s, err) < 0))
         return -1;
     if (is_changes(s) && s->parcel.is_elsewhere)
         fprintf(stderr,
@@ -622,6 +599,20 @@ static int ship_fail(const struct ship *s, struct err *err) {
     return cli_fail(err);
 }
 
+/* --pick asks, and then ships the answers. */
+static int check_pick(struct ship_options *o, struct err *err) {
+    if (!o->pick)
+        return 0;
+    if (o->json || o->undo || o->comment)
+        return err_set(err, ERR_INVALID, "--pick excludes --json, --undo and --return");
+    if (!isatty(STDIN_FILENO)) {
+        err_set(err, ERR_INVALID, "--pick requires a terminal");
+        return err_remedy(err, "for scripts: carrel ship -y --only PATH or --hunk PATH:N");
+    }
+    o->yes = true;
+    return 0;
+}
+
 int cmd_ship(int argc, char **argv) {
     struct ship_options o = {0};
     struct client c DEFER(client_close) = {0};
@@ -636,7 +627,7 @@ int cmd_ship(int argc, char **argv) {
         options_print(ship_rows);
         return 0;
     }
-    int status = client_open(&c, CLIENT_IF_MACHINES, NULL, &err);
+    int status = check_pick(&o, &err) < 0 ? -1 : client_open(&c, CLIENT_IF_MACHINES, NULL, &err);
     if (status == 0 && o.comment)
         status = ship_send_back(&s, words[0], &err);
     else if (status == 0 && !words[1])

@@ -12,7 +12,7 @@
 struct ship_options {
     struct option_list only, hunks;
     const char *comment, *patch;
-    bool yes, mirror, undo, uncommitted, stat, json, help;
+    bool yes, pick, mirror, undo, uncommitted, stat, json, help;
 };
 
 struct ship {
@@ -71,6 +71,14 @@ int ship_open(struct ship *s, const char *dir, struct err *err);
 int ship_repo(struct ship *s, const char *word, struct err *err);
 /* Restores the branch. Returns 1 if no branch was shipped from this change set. */
 int ship_repo_undo(struct ship *s, const char *id, struct err *err);
+
+/* ---- ship_pick.c ---- */
+
+/* Replaces the new text by the owner's file with only the hunks `words` (1,4-6) applied. */
+int ship_take_hunks(const struct ship *s, struct parcel_item *i, const char *words,
+                    struct err *err);
+/* Asks for each wanted file which part of it is shipped. */
+int ship_pick(struct ship *s, struct err *err);
 
 /* ---- ship_return.c ---- */
 

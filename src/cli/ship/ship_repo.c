@@ -22,6 +22,7 @@
 #include "cli/ship/commits_read.h"
 #include "cli/ship/git.h"
 #include "cli/ship/repo_pack.h"
+#include "cli/ship/repo_pick.h"
 #include "cli/ship/ship.h"
 #include "cli/ship/slices_find.h"
 #include "cli/table.h"
@@ -561,6 +562,23 @@ static void offer_rest(const struct ship *s, const struct quarantine *q) {
            client_text(s->set, "id"), s->target);
 }
 
+/* Asks what to ship, and makes one commit of it; sha256 receives its hash for the journal. */
+static int pick_commits(const struct ship *s, struct quarantine *q, char sha256[SHA256_HEX],
+                        struct err *err) {
+    char commit[REPO_PICK_HASH];
+    const struct repo_pick_from from = {.repo = q->repo,
+                                        .base = q->base,
+                                        .work = q->work,
+                                        .machine = client_text(s->set, "machine"),
+                                        .changes = &q->changes};
+    if (repo_pick(&from, commit, err) < 0)
+        return -1;
+    q->commits = *commit ? 1 : 0;
+    snprintf(q->work, sizeof(q->work), "%.*s", BUNDLE_HASH - 1, commit);
+    sha256_hex(q->work, strlen(q->work), sha256);
+    return 0;
+}
+
 static int ship_it(struct ship *s, struct err *err) {
     struct quarantine q DEFER(quarantine_done) = {.commits = 0};
     const struct parcel_side side = {.since_ms = 0};
@@ -575,10 +593,14 @@ static int ship_it(struct ship *s, struct err *err) {
         return err_set(err, ERR_INVALID, "git in the machine made no bundle");
     if (bundle && open_quarantine(s, bundle, client_text(s->set, "ref"), &q, err) < 0)
         return -1;
-    if (q.commits && !s->options->json && ship_repo_show(s, &q, err) < 0)
+    char picked[SHA256_HEX] = "";
+    bool picks = q.commits && s->options->pick;
+    if (picks && pick_commits(s, &q, picked, err) < 0)
+        return -1;
+    if (q.commits && !picks && !s->options->json && ship_repo_show(s, &q, err) < 0)
         return -1;
     bool ships = q.commits && s->options->yes;
-    if (ships && let_in(s, &q, bundle->sha256, err) < 0)
+    if (ships && let_in(s, &q, picks ? picked : bundle->sha256, err) < 0)
         return -1;
     if (s->options->json)
         show_json(s, &q, ships);

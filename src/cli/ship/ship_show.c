@@ -64,7 +64,7 @@ void ship_show_item(const struct ship *s, const struct parcel_item *i) {
     if (i->refused)
         printf("  refused: %s", i->refused);
     putchar('\n');
-    if (!s->options->stat && i->wanted && !i->partner)
+    if (!s->options->stat && !s->options->pick && i->wanted && !i->partner)
         show_text(s, i);
 }
 
