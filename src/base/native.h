@@ -9,8 +9,10 @@
 
 #if defined(__x86_64__)
 #define NATIVE_ARCH AUDIT_ARCH_X86_64
+#define NATIVE_OCI_ARCH "amd64" /* the name of the processor in images */
 #elif defined(__aarch64__)
 #define NATIVE_ARCH AUDIT_ARCH_AARCH64
+#define NATIVE_OCI_ARCH "arm64"
 #else
 #error "add this CPU's audit architecture"
 #endif

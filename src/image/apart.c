@@ -42,9 +42,12 @@ static void be_reader(int dir, int words, apart_fn *fn, void *arg) {
     struct buf config DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
     struct report report = {.fd = FD_REPORT};
     struct err err;
-    if (dup3(words, FD_REPORT, 0) < 0 || (!INSTRUMENTED && dup2(FD_NULL, STDERR_FILENO) < 0))
+    bool below = fcntl(APART_FD_BELOW, F_GETFD) >= 0;
+    if (dup3(words, FD_REPORT, 0) < 0 || (!INSTRUMENTED && dup2(FD_NULL, STDERR_FILENO) < 0) ||
+        (below && dup2(APART_FD_BELOW, APART_FD_READ_BELOW) < 0))
         _exit(1);
-    if (jail_enter(dir, FD_REPORT, &err) == 0 && fn(arg, &report, &config, &err) == 0) {
+    if (jail_enter(dir, below ? APART_FD_READ_BELOW : FD_REPORT, &err) == 0 &&
+        fn(arg, &report, &config, &err) == 0) {
         report_config(&report, config.data ? config.data : "null");
         _exit(0);
     }

@@ -5,17 +5,10 @@
 
 #include "base/defer.h"
 #include "base/jot.h"
-
-#if defined(__x86_64__)
-#define ARCH "amd64"
-#elif defined(__aarch64__)
-#define ARCH "arm64"
-#else
-#error "add the OCI name of this processor"
-#endif
+#include "base/native.h"
 
 const char *image_arch(void) {
-    return ARCH;
+    return NATIVE_OCI_ARCH;
 }
 
 static void texts_done(struct config_texts *t) {

@@ -163,6 +163,13 @@ int image_fit_layer(int root, struct err *err) {
     return 0;
 }
 
+bool image_fit_is_place(const char *path) {
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++)
+        if (strcmp(places[i].path, path) == 0)
+            return true;
+    return false;
+}
+
 /* ---- users ---- */
 
 bool image_passwd_find(const char *text, const char *name, struct image_user *ret) {

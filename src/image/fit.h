@@ -20,6 +20,9 @@ int image_fit(int root, const struct image_ids *ids, struct err *err);
  */
 int image_fit_layer(int root, struct err *err);
 
+/* True for a directory that every box needs. A layer cannot hide it, only what is in it. */
+bool image_fit_is_place(const char *path);
+
 struct image_user {
     uint32_t uid, gid;
     char name[64];

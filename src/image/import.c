@@ -1,12 +1,14 @@
 #include "image/import.h"
 
 #include <archive_entry.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "image/from_packs.h"
+#include "image/merged.h"
 #include "image/oci.h"
 #include "image/spool.h"
 #include "image/to_packs.h"
@@ -17,12 +19,9 @@ enum {
     FILTERS_MAX = 2, /* one compression and the tar: more would allow decompression bombs */
 };
 
-static int open_reader(int fd, struct archive **ret, struct err *err) {
-    struct archive *a = unpack_reader();
-    *ret = a;
-    if (!a)
-        return err_set(err, ERR_LIMIT, "out of memory");
-    if (archive_read_open_fd(a, fd, BLOCK) == ARCHIVE_OK) {
+/* result: of the function of libarchive that opened the archive. */
+static int reader_opened(struct archive *a, int result, struct err *err) {
+    if (result == ARCHIVE_OK) {
         if (archive_filter_count(a) <= FILTERS_MAX)
             return 0;
         err_set(err, ERR_INVALID, "the image archive is compressed more than once");
@@ -31,6 +30,13 @@ static int open_reader(int fd, struct archive **ret, struct err *err) {
     const char *why = archive_error_string(a);
     err_set(err, ERR_INVALID, "unknown format of the image archive: %.160s", why ? why : "");
     return err_remedy(err, "use a tar, plain or compressed with gzip, xz or zstd");
+}
+
+static int open_reader(int fd, struct archive **ret, struct err *err) {
+    struct archive *a = unpack_reader();
+    *ret = a;
+    return a ? reader_opened(a, archive_read_open_fd(a, fd, BLOCK), err)
+             : err_set(err, ERR_LIMIT, "out of memory");
 }
 
 /* ---- layers ---- */
@@ -132,6 +138,63 @@ static int import_docker(const struct spool *s, struct unpack *u, struct image_c
         if (apply_docker(s, u, m, i, count ? (*ids)[i] : NULL, err) < 0)
             return -1;
     return 0;
+}
+
+/* ---- one layer ---- */
+
+/* A layer inside of another archive. */
+struct inner {
+    struct archive *outer;
+};
+
+static la_ssize_t inner_read(struct archive *a, void *arg, const void **ret) {
+    struct inner *in = arg;
+    size_t n = 0;
+    la_int64_t at;
+    int r = archive_read_data_block(in->outer, ret, &n, &at);
+    if (r == ARCHIVE_EOF)
+        return 0;
+    if (r == ARCHIVE_OK)
+        return (la_ssize_t)n;
+    const char *why = archive_error_string(in->outer);
+    archive_set_error(a, EINVAL, "%s", why ? why : "the archive ends early");
+    return -1;
+}
+
+static int unpack_inner(struct unpack *u, struct archive *outer, struct err *err) {
+    struct archive *a DEFER(unpack_reader_free) = unpack_reader();
+    struct inner in = {.outer = outer};
+    if (!a)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    return reader_opened(a, archive_read_open(a, &in, NULL, inner_read, NULL), err) < 0
+               ? -1
+               : unpack_rest(u, a, true, err);
+}
+
+static int read_layer_config(struct archive *a, struct archive_entry *e, struct image_config *ret,
+                             struct err *err) {
+    la_int64_t size = archive_entry_size(e);
+    char *text DEFER_FREE = size < 0 || size > OCI_JSON_MAX ? NULL : malloc((size_t)size + 1);
+    if (!text || archive_read_data(a, text, (size_t)size) != size)
+        return err_set(err, ERR_INVALID, "the configuration of the layer is damaged");
+    return image_config_read_oci(text, (size_t)size, ret, err);
+}
+
+/*
+ * The daemon sends an image with several layers one layer at a time: a tar with the OCI
+ * configuration, and then the layer. Without a layer only the configuration is new.
+ */
+static int import_layer(struct archive *a, struct archive_entry *e, struct unpack *u,
+                        struct image_config *ret, struct err *err) {
+    if (read_layer_config(a, e, ret, err) < 0)
+        return -1;
+    u->merges = u->is_layer;
+    if (u->merges && merged_begin(u, err) < 0)
+        return -1;
+    int r = unpack_next(u, a, &e, err);
+    if (r > 0 && strcmp(unpack_name(e), "layer") != 0)
+        r = err_set(err, ERR_INVALID, "the archive of a layer has an unexpected entry");
+    return r > 0 ? unpack_inner(u, a, err) : r;
 }
 
 /* ---- packs ---- */
@@ -284,6 +347,8 @@ int image_import(int in, int spool, struct unpack *u, struct image_config *ret, 
     int r = first_name(u, a, &e, &top, path, err);
     if (r == 0)
         r = err_set(err, ERR_INVALID, "the image archive is empty");
+    else if (r > 0 && strcmp(path, LAYER_MARK) == 0)
+        r = import_layer(a, e, u, ret, err);
     else if (r > 0 && is_of_images(path))
         r = import_images(a, e, spool, u, ret, err);
     else if (r > 0)

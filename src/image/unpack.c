@@ -13,6 +13,7 @@
 #include "base/defer.h"
 #include "base/fs/dots.h"
 #include "image/cost.h"
+#include "image/merged.h"
 
 enum {
     ATTRIBUTES_MAX = 64,
@@ -20,12 +21,13 @@ enum {
     PASSES = 4, /* an import reads at most 4 times its limit: layers are stored, then read twice */
 };
 
-#define WHITEOUT_OPAQUE ".wh..wh..opq"
-#define WHITEOUT_META ".wh..wh."
-
 struct unpack unpack_begin(int root, struct image_ids ids, struct report *report) {
-    return (struct unpack){
-        .root = root, .ids = ids, .limits = IMAGE_LIMITS, .report = report, .parent = -1};
+    return (struct unpack){.root = root,
+                           .ids = ids,
+                           .limits = IMAGE_LIMITS,
+                           .report = report,
+                           .below = -1,
+                           .parent = -1};
 }
 
 void unpack_done(struct unpack *u) {
@@ -74,7 +76,7 @@ const char *unpack_name(struct archive_entry *e) {
 
 /* ---- limits ---- */
 
-static int count_entries(struct unpack *u, unsigned count, struct err *err) {
+int unpack_count_entries(struct unpack *u, unsigned count, struct err *err) {
     u->entries += count;
     if (u->entries > u->limits.entries)
         return err_set(err, ERR_LIMIT, "the image has more than %llu entries",
@@ -88,7 +90,7 @@ static int too_large(const struct unpack *u, struct err *err) {
                    (unsigned long long)(u->limits.bytes >> 20));
 }
 
-static int count_bytes(struct unpack *u, uint64_t bytes, struct err *err) {
+int unpack_count_bytes(struct unpack *u, uint64_t bytes, struct err *err) {
     if (bytes > u->limits.bytes || u->bytes > u->limits.bytes - bytes)
         return too_large(u, err);
     u->bytes += bytes;
@@ -136,14 +138,28 @@ static int open_parent(struct unpack *u, const char *path, struct err *err) {
         return u->parent;
     close_fd(&u->parent);
     unsigned made = 0;
-    u->parent = tree_make_parent(u->root, path, &u->ids, &made, err);
+    u->parent = u->merges ? merged_parent(u, path, u->parent_real, err)
+                          : tree_make_parent(u->root, path, &u->ids, &made, err);
     memcpy(u->parent_path, path, n);
     u->parent_path[n] = '\0';
     /* Directories that the archive implies without an entry count as entries. */
-    if (made && (count_entries(u, made, err) < 0 ||
+    if (made && (unpack_count_entries(u, made, err) < 0 ||
                  unpack_charge(u, made * cost_entry(S_IFDIR, 0, 0), err) < 0))
         close_fd(&u->parent);
     return u->parent;
+}
+
+/* The path without links of an entry whose parent directory open_parent() has opened. */
+static int real_path(const struct unpack *u, const char *path, char ret[IMAGE_PATH_SIZE],
+                     struct err *err) {
+    const char *above = u->merges ? u->parent_real : "", *name = image_path_last(path);
+    int n = !u->merges || !*path
+                ? snprintf(ret, IMAGE_PATH_SIZE, "%s", path)
+                : snprintf(ret, IMAGE_PATH_SIZE, "%s%s%s", above, *above ? "/" : "", name);
+    return n <= IMAGE_PATH_MAX
+               ? 0
+               : err_set(err, ERR_INVALID, "archive entry '%.120s' has a path that is too long",
+                         path);
 }
 
 /* Removes the file or directory at `path`. Closes u->parent if it may be the removed directory. */
@@ -192,7 +208,7 @@ static int read_looks(const struct unpack *u, struct archive_entry *e, const cha
     return 0;
 }
 
-static int keep_dir_time(struct unpack *u, const char *path, int64_t mtime, struct err *err) {
+int unpack_keep_time(struct unpack *u, const char *path, int64_t mtime, struct err *err) {
     if (u->time_count == u->time_size) {
         size_t size = u->time_size ? 2 * u->time_size : 256;
         struct dir_time *more = reallocarray(u->times, size, sizeof(*more));
@@ -221,19 +237,24 @@ static int unpack_failed(struct err *err, const char *path) {
 static int unpack_make_dir(struct unpack *u, const char *path, const struct looks *l,
                            struct err *err) {
     struct stat st;
+    char real[IMAGE_PATH_SIZE];
     int parent = *path ? open_parent(u, path, err) : u->root;
     const char *name = *path ? image_path_last(path) : ".";
-    if (parent < 0)
+    if (parent < 0 || real_path(u, path, real, err) < 0)
         return -1;
     bool there = fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-    if (there && !S_ISDIR(st.st_mode) && clear_place(u, parent, path, err) < 0)
+    bool replaces = there && !S_ISDIR(st.st_mode);
+    if (replaces && clear_place(u, parent, path, err) < 0)
         return -1;
-    if ((!there || !S_ISDIR(st.st_mode)) && mkdirat(parent, name, 0700) < 0)
+    if ((!there || replaces) && mkdirat(parent, name, 0700) < 0)
         return unpack_failed(err, path);
+    /* What it replaces has hidden a directory of the image below, whose files stay hidden. */
+    if (replaces && u->merges && merged_hide(u, real, err) < 0)
+        return -1;
     if (fchownat(parent, name, l->uid, l->gid, AT_SYMLINK_NOFOLLOW) < 0 ||
         fchmodat(parent, name, l->mode, 0) < 0)
         return unpack_failed(err, path);
-    return keep_dir_time(u, path, l->mtime, err);
+    return unpack_keep_time(u, real, l->mtime, err);
 }
 
 /* An archive must not bring attributes that overlayfs or a security module of the host acts on. */
@@ -301,7 +322,7 @@ static int unpack_make_file(struct unpack *u, struct archive *a, struct archive_
         return -1;
     if (size < 0)
         return err_set(err, ERR_INVALID, "archive entry '%.120s' has a negative size", path);
-    if (count_bytes(u, (uint64_t)size, err) < 0 || clear_place(u, parent, path, err) < 0)
+    if (unpack_count_bytes(u, (uint64_t)size, err) < 0 || clear_place(u, parent, path, err) < 0)
         return -1;
     int fd DEFER_CLOSE = openat(parent, image_path_last(path),
                                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -318,6 +339,25 @@ static int unpack_make_file(struct unpack *u, struct archive *a, struct archive_
     return futimens(fd, times) < 0 ? unpack_failed(err, path) : 0;
 }
 
+/* Opens the directory of a hard link's target. A file of the image below is copied there first. */
+static int open_target(struct unpack *u, const char *target, struct err *err) {
+    char real[IMAGE_PATH_SIZE];
+    struct stat st;
+    if (!u->merges || !*target)
+        return tree_parent(u->root, target, NULL, err);
+    int dir DEFER_CLOSE = merged_parent(u, target, real, err);
+    const char *name = image_path_last(target);
+    size_t n = strlen(real);
+    if (dir < 0)
+        return -1;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return TAKE_FD(dir);
+    if (n + strlen(name) + 1 > IMAGE_PATH_MAX)
+        return err_set(err, ERR_INVALID, "path '%.120s' is too long", target);
+    snprintf(real + n, sizeof(real) - n, "%s%s", n ? "/" : "", name);
+    return merged_copy_up(u, dir, real, err) < 0 ? -1 : TAKE_FD(dir);
+}
+
 static int make_hard_link(struct unpack *u, const char *path, const char *raw, struct err *err) {
     char target[IMAGE_PATH_SIZE];
     struct stat st;
@@ -326,10 +366,11 @@ static int make_hard_link(struct unpack *u, const char *path, const char *raw, s
     if (strcmp(target, path) == 0 || is_below(path, target))
         return err_set(err, ERR_INVALID, "hard link '%.120s' of the image archive points to itself",
                        path);
-    int from DEFER_CLOSE = tree_parent(u->root, target, NULL, err);
+    int from DEFER_CLOSE = open_target(u, target, err);
     if (from < 0)
         return err_wrap(err, "hard link '%.80s'", path);
-    if (!*target || fstatat(from, image_path_last(target), &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (!*target || fstatat(from, image_path_last(target), &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        S_ISCHR(st.st_mode))
         return err_set(
             err, ERR_INVALID,
             "hard link '%.80s' of the image archive points to '%.80s', which does not exist", path,
@@ -490,7 +531,7 @@ int unpack_whiteouts(struct unpack *u, struct archive *a, struct err *err) {
 int unpack_entry(struct unpack *u, struct archive *a, struct archive_entry *e, bool layered,
                  struct err *err) {
     char path[IMAGE_PATH_SIZE];
-    if (image_path(unpack_name(e), path, err) < 0 || count_entries(u, 1, err) < 0)
+    if (image_path(unpack_name(e), path, err) < 0 || unpack_count_entries(u, 1, err) < 0)
         return -1;
     if (is_left_out(path))
         return 0;
@@ -498,6 +539,8 @@ int unpack_entry(struct unpack *u, struct archive *a, struct archive_entry *e, b
         return err_set(err, ERR_INVALID,
                        "archive entry '%s' is allowed only as the first entry of a tar", path);
     if (*path && is_whiteout(path)) {
+        if (u->merges)
+            return merged_whiteout(u, path, err);
         if (u->is_layer)
             return make_whiteout(u, path, err);
         if (layered)

@@ -17,6 +17,10 @@
 #include "image/report.h"
 #include "image/tree.h"
 
+/* Names of whiteouts: "all that the layers below have in this directory", and other marks. */
+#define WHITEOUT_OPAQUE ".wh..wh..opq"
+#define WHITEOUT_META ".wh..wh."
+
 /* First entry of a tar that Carrel exported: the configuration of the image. */
 #define IMAGE_CONFIG_NAME ".carrel-image.json"
 
@@ -38,6 +42,9 @@ struct unpack {
     struct image_limits limits;
     struct report *report;
     bool is_layer;           /* a layer above an image: whiteouts are kept as devices 0:0 */
+    int below;               /* files of that image; -1: none */
+    bool merges;             /* a layer of OCI, which needs these files (merged.h) */
+    uint64_t steps;          /* parts of paths that merged.c resolved */
     uint64_t entries, bytes; /* entries and bytes unpacked so far */
     uint64_t disk;           /* disk space used so far, with entries that were replaced later */
     uint64_t read;           /* bytes of entries read so far; data read twice counts twice */
@@ -45,11 +52,18 @@ struct unpack {
     size_t time_count, time_size;
     int parent; /* open parent directory of the previous entry; -1: none */
     char parent_path[IMAGE_PATH_SIZE];
+    char parent_real[IMAGE_PATH_SIZE]; /* the same without links, if `merges` */
 };
 
 /* Counts bytes that the import reads, also if it skips them or reads them twice. ERR_LIMIT if they
  * are far more than the limits. */
 int unpack_count_read(struct unpack *u, uint64_t bytes, struct err *err);
+
+/* Count entries and the bytes of files that are about to be unpacked. ERR_LIMIT. */
+int unpack_count_entries(struct unpack *u, unsigned count, struct err *err);
+int unpack_count_bytes(struct unpack *u, uint64_t bytes, struct err *err);
+/* Remembers the time of a directory of the tree, for unpack_finish(). */
+int unpack_keep_time(struct unpack *u, const char *path, int64_t mtime, struct err *err);
 
 /* Adds `disk` bytes, which are about to be written. ERR_LIMIT if the sum exceeds limits.disk. */
 int unpack_charge(struct unpack *u, uint64_t disk, struct err *err);
