@@ -169,7 +169,12 @@ void api_image_import(struct call *c) {
     struct carriage *t = carriage_new(c);
     struct err err;
     const struct image_events events = {.arg = t, .room = import_room, .ended = import_ended};
-    t->job = service_image_import(c->service, &c->who, call_query(c, "name"), &events, &err);
+    const char *form = call_query(c, "form");
+    if (form && strcmp(form, "layers") != 0)
+        err_set(&err, ERR_INVALID, "parameter 'form' must be 'layers'");
+    else
+        t->job = service_image_import(c->service, &c->who, call_query(c, "name"), form != NULL,
+                                      &events, &err);
     if (!t->job) {
         carriage_free(t);
         call_error(c, &err);

@@ -171,6 +171,9 @@ static const struct query import_queries[] = {
     {"name", "string",
      "name of the image; another image with this name loses it (default: image- and the start of "
      "the id)"},
+    {"form", "string",
+     "`layers`: keep the layers of the archive, an OCI layout whose files are in the order index, "
+     "manifest, configuration, layers (default: any archive, which becomes one tree)"},
     {0},
 };
 static const struct query export_queries[] = {

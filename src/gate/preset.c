@@ -290,6 +290,57 @@ int preset_keep(int root, int to) {
     return k.result;
 }
 
+/* ---- layers ---- */
+
+/* True if the layer has this path itself, or hides it. */
+static bool layer_covers(int layer, const char *path) {
+    char above[PATH_ROOM];
+    struct stat st;
+    for (const char *slash = path; (slash = strchr(slash, '/')); slash++) {
+        snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
+        if (fstatat(layer, above, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            return false;
+        if (!S_ISDIR(st.st_mode))
+            return true;
+    }
+    return fstatat(layer, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+struct layering {
+    int layer;
+    bool covers;
+    struct keeping keeping;
+};
+
+static void note_covered(const struct visit *v, const char *path) {
+    struct layering *l = v->arg;
+    l->covers |= layer_covers(l->layer, path);
+}
+
+bool preset_layer_differs(int below, int layer) {
+    static const uint8_t none[SHA256_BYTES];
+    uint8_t own[SHA256_BYTES];
+    struct layering l = {.layer = layer};
+    for (size_t i = 0; i < SOURCES; i++)
+        visit_source(&(struct visit){below, &sources[i], note_covered, &l});
+    preset_digest(layer, own);
+    return l.covers || memcmp(own, none, sizeof(own)) != 0;
+}
+
+static void keep_uncovered(const struct visit *v, const char *path) {
+    struct layering *l = v->arg;
+    const struct visit one = {v->root, v->source, v->fn, &l->keeping};
+    if (!layer_covers(l->layer, path))
+        keep_file(&one, path);
+}
+
+int preset_keep_layer(int below, int layer, int to) {
+    struct layering l = {.layer = layer, .keeping = {.to = to, .left = KEPT_MAX}};
+    for (size_t i = 0; i < SOURCES; i++)
+        visit_source(&(struct visit){below, &sources[i], keep_uncovered, &l});
+    return l.keeping.result < 0 ? l.keeping.result : preset_keep(layer, to);
+}
+
 static void digest_file(const struct visit *v, const char *path) {
     char *text DEFER_FREE = NULL;
     ssize_t n = read_public(v->root, path, &text);

@@ -40,6 +40,14 @@ int preset_read(const char *name, int root, struct preset_targets *ret, struct e
  */
 int preset_keep(int root, int to);
 
+/*
+ * The same for a layer above `below`, where whiteouts hide files. below: a directory that
+ * preset_read() accepts.
+ */
+int preset_keep_layer(int below, int layer, int to);
+/* True if the presets of the layer are not those of `below`. */
+bool preset_layer_differs(int below, int layer);
+
 /* Computes a hash of the files that presets are read from, with their paths. */
 void preset_digest(int root, uint8_t ret[SHA256_BYTES]);
 

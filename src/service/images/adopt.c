@@ -20,6 +20,7 @@
 #include "service/image_disk.h"
 #include "service/images/inner.h"
 #include "service/images/jobs_inner.h"
+#include "service/images/layered.h"
 #include "service/taint.h"
 
 enum { SYNC_MAX = 64 }; /* a layer with more entries is synced with its whole filesystem */
@@ -32,6 +33,7 @@ struct image_adoption {
     char *json;               /* content of image.json */
     struct image_below below; /* images below it */
     int merged, presets;      /* files of the machine, and preset files of the image below */
+    bool imported;            /* a layer of an archive, not of a machine */
     uint64_t claimed;         /* disk space that the worker process reported */
     uint64_t beneath;         /* disk space of the images below */
     bool beneath_known;
@@ -102,9 +104,25 @@ static int put_records(const struct image_adoption *a, int tree) {
     return r;
 }
 
+/* The same for a layer that was imported, whose merged files are mounted nowhere. */
+static int put_layer_presets(const struct image_adoption *a, int tree) {
+    int layer DEFER_CLOSE = dir_open(tree, "root");
+    if (layer < 0 || a->presets < 0)
+        return layer < 0 ? layer : -ENOENT;
+    if (!preset_layer_differs(a->presets, layer))
+        return 0;
+    if (mkdirat(tree, "presets", 0700) < 0)
+        return -errno;
+    int kept DEFER_CLOSE = dir_open(tree, "presets");
+    int r = kept < 0 ? kept : preset_keep_layer(a->presets, layer, kept);
+    return r < 0 ? r : syncfs(tree) < 0 ? -errno : 0;
+}
+
 /* Keeps the files that presets are read from, unless they are those of the image below. */
 static int put_presets(const struct image_adoption *a, int tree) {
     uint8_t now[SHA256_BYTES], before[SHA256_BYTES];
+    if (a->imported && a->below.count)
+        return put_layer_presets(a, tree);
     if (a->merged < 0)
         return 0;
     preset_digest(a->merged, now);
@@ -186,7 +204,10 @@ static void adopt_work(void *arg) {
 
 /* ---- on the loop ---- */
 
+/* Gives the image its name. A layer below the image has none. */
 static int adopt_name(struct image_job *j, struct err *err) {
+    if (j->layered && image_layered_goes_on(j->layered))
+        return 0;
     if (!j->row.name[0])
         snprintf(j->row.name, sizeof(j->row.name), "image-%.12s", j->row.id + 2);
     j->row.created_ms = wall_ms();
@@ -267,6 +288,7 @@ static int adopt_begin(struct image_job *j, struct err *err) {
                                  .below = j->below,
                                  .merged = TAKE_FD(j->merged),
                                  .presets = -1,
+                                 .imported = j->layered != NULL,
                                  .claimed = (uint64_t)disk,
                                  .beneath = below.disk,
                                  .beneath_known = below.known,
@@ -279,6 +301,8 @@ static int adopt_begin(struct image_job *j, struct err *err) {
     image_sizes_put(config, &(struct image_sizes){.bytes = j->row.bytes,
                                                   .entries = j->row.entries,
                                                   .disk = a->claimed + a->beneath});
+    if (j->layer[0])
+        json_object_set_new(config, "layer", json_string(j->layer));
     a->json = json_dumps(config, JSON_COMPACT);
     loop_work(j->service->loop, adopt_work, adopt_done, a);
     return 0;

@@ -68,11 +68,11 @@ struct image_events {
 
 /*
  * Starts the import of an image archive, or returns NULL with *err. name NULL: the start of the id
- * is the name.
+ * is the name. layered: the archive is in the order that keeps its layers (images/layered.h).
  */
 struct image_job *service_image_import(struct service *s, const struct caller *who,
-                                       const char *name, const struct image_events *events,
-                                       struct err *err);
+                                       const char *name, bool layered,
+                                       const struct image_events *events, struct err *err);
 /*
  * Passes bytes of the archive to an import. Returns the number of bytes taken. last: no bytes
  * follow after these.

@@ -76,7 +76,7 @@ bool image_is_step(const char *name);
  */
 int images_open(const struct service *s);
 
-/* In images/seal.c: queues a named image to be sealed later, unless it is sealed. */
+/* In images/seal.c: queues the lowest layer of a named image to be sealed later, unless it is. */
 void seal_want(struct service *s, const char *name, const char *id);
 /* A machine released the image: if it is sealed, its tree may be deleted. */
 void seal_rest(struct service *s, const char *id);

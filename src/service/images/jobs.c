@@ -13,6 +13,7 @@
 #include "base/defer.h"
 #include "service/images/inner.h"
 #include "service/images/jobs_inner.h"
+#include "service/images/layered.h"
 
 enum {
     WORDS_MAX = 256 << 10, /* maximum bytes in a line of a worker's report */
@@ -27,7 +28,7 @@ static void hearing_close(struct hearing *h) {
     close_fd(&h->fd);
 }
 
-static void archive_close(struct image_job *j) {
+void image_job_close_archive(struct image_job *j) {
     loop_watch_free(j->archive_watch);
     j->archive_watch = NULL;
     close_fd(&j->archive);
@@ -44,7 +45,7 @@ void image_job_free(struct image_job *j) {
     close_fd(&j->merged);
     quota_release(j->service, &j->hold);
     loop_call_cancel(j->service->loop, &j->later);
-    archive_close(j);
+    image_job_close_archive(j);
     hearing_close(&j->unpacked);
     hearing_close(&j->drawn);
     buf_done(&j->unpacked.text);
@@ -56,7 +57,16 @@ void image_job_free(struct image_job *j) {
     if (j->live)
         live_unref(j->live);
     free(j->stack);
+    image_layered_free(j->layered);
     free(j);
+}
+
+void image_job_reset(struct image_job *j) {
+    json_decref(j->unpacked.last);
+    j->unpacked.last = NULL;
+    buf_drop(&j->unpacked.text, j->unpacked.text.len);
+    j->staging[0] = '\0';
+    j->over = false;
 }
 
 static void job_count(struct image_job *j, const struct err *err) {
@@ -100,6 +110,10 @@ void image_job_finish(struct image_job *j, const struct err *err) {
     char *config DEFER_FREE = NULL;
     if (j->staging[0])
         image_wipe(j->service, j->staging);
+    if (!err && j->layered && image_layered_goes_on(j->layered)) {
+        image_layered_next(j->layered);
+        return;
+    }
     if (!err) {
         image_job_remember(j);
         image_view_of(j->service, &j->row, &config, &view);
@@ -107,11 +121,18 @@ void image_job_finish(struct image_job *j, const struct err *err) {
     job_end(j, err ? NULL : &view, err);
 }
 
+/* An import of several layers is between two of them, or has not verified the one at hand. */
+static bool job_is_held(const struct image_job *j) {
+    struct err ignored;
+    return j->layered && !j->has_failed &&
+           (!j->staging[0] || (j->unverified && outcome(&j->unpacked, &ignored) == 0));
+}
+
 static void job_settle(struct image_job *j) {
     struct err err = j->failed;
     bool in = j->staging[0];
     if (j->over || j->asking || j->unpacked.fd >= 0 || j->drawn.fd >= 0 ||
-        (!in && j->archive >= 0 && !j->has_failed))
+        (!in && j->archive >= 0 && !j->has_failed) || job_is_held(j))
         return;
     j->over = true;
     bool well = !j->has_failed && outcome(&j->unpacked, &err) == 0 &&
@@ -135,7 +156,7 @@ void image_job_fail(struct image_job *j, const struct err *err) {
     if (!j->has_failed)
         j->failed = *err;
     j->has_failed = true;
-    archive_close(j);
+    image_job_close_archive(j);
     hearing_close(&j->unpacked);
     hearing_close(&j->drawn);
     loop_defer(j->service->loop, &j->later);
@@ -303,14 +324,15 @@ static void archive_room(void *arg, unsigned events) {
     struct image_job *j = arg;
     (void)events;
     loop_watch_set(j->archive_watch, 0);
+    if (j->layered)
+        image_layered_room(j->layered);
     if (!j->cancelled)
         j->events.room(j->events.arg);
 }
 
-int image_job_begin_unpack(struct image_job *j, struct err *err) {
+int image_job_start_worker(struct image_job *j, struct err *err) {
     struct service *s = j->service;
-    j->hold.who = &j->who;
-    if (quota_hold(s, &j->hold, err) < 0 || job_intent(j, err) < 0 || job_pipes(j, true, err) < 0 ||
+    if (job_pipes(j, true, err) < 0 ||
         loop_watch_new(s->loop, j->archive, 0, archive_room, j, &j->archive_watch, err) < 0)
         return -1;
     j->asking++;
@@ -321,15 +343,32 @@ int image_job_begin_unpack(struct image_job *j, struct err *err) {
     return 0;
 }
 
+static int job_begin(struct image_job *j, struct err *err) {
+    j->hold.who = &j->who;
+    return quota_hold(j->service, &j->hold, err) < 0 ? -1 : job_intent(j, err);
+}
+
+int image_job_begin_unpack(struct image_job *j, struct err *err) {
+    return job_begin(j, err) < 0 ? -1 : image_job_start_worker(j, err);
+}
+
+/* Each layer starts a worker when it arrives. */
+static int begin_layered(struct image_job *j, struct err *err) {
+    j->staging[0] = '\0';
+    j->layered = image_layered_new(j);
+    return job_begin(j, err);
+}
+
 struct image_job *service_image_import(struct service *s, const struct caller *who,
-                                       const char *name, const struct image_events *events,
-                                       struct err *err) {
+                                       const char *name, bool layered,
+                                       const struct image_events *events, struct err *err) {
     if (allow(who, SCOPE_RUN, err) < 0)
         return NULL;
     struct image_job *j = image_job_new(s, who, IMAGE_IMPORT, events, err);
     if (!j)
         return NULL;
-    if (image_job_fill_row(j, name, "import", err) == 0 && image_job_begin_unpack(j, err) == 0)
+    if (image_job_fill_row(j, name, "import", err) == 0 &&
+        (layered ? begin_layered(j, err) : image_job_begin_unpack(j, err)) == 0)
         return j;
     image_job_free(j);
     return NULL;
@@ -337,6 +376,8 @@ struct image_job *service_image_import(struct service *s, const struct caller *w
 
 size_t image_feed(struct image_job *j, const void *bytes, size_t count, bool last) {
     size_t done = 0;
+    if (j->layered)
+        return image_layered_feed(j->layered, bytes, count, last);
     while (j->archive >= 0 && done < count) {
         ssize_t n = write(j->archive, (const char *)bytes + done, count - done);
         if (n < 0 && errno == EINTR)
@@ -346,13 +387,13 @@ size_t image_feed(struct image_job *j, const void *bytes, size_t count, bool las
             return done;
         }
         if (n < 0) { /* the worker stopped reading: its report says why */
-            archive_close(j);
+            image_job_close_archive(j);
             return count;
         }
         done += (size_t)n;
     }
     if (last)
-        archive_close(j);
+        image_job_close_archive(j);
     return count;
 }
 
@@ -370,7 +411,7 @@ static void archive_data(void *arg, unsigned events) {
             j->events.data(j->events.arg, piece, (size_t)n);
         return;
     }
-    archive_close(j);
+    image_job_close_archive(j);
     job_settle(j);
 }
 

@@ -32,14 +32,17 @@ struct image_job {
     bool cancelled, over, had_data;
     struct err failed;
     bool has_failed;
-    struct live *live;            /* machine that the image is made from, or NULL */
-    char *stack;                  /* its layers; a merge changes this list */
-    struct layers_hold reads;     /* the same list as the worker got it */
-    struct image_below below;     /* images below the new one: they are not deleted meanwhile */
-    size_t draw_layers;           /* layers of `stack` that differ from the topmost of them */
-    char adopting[IMAGE_ID_SIZE]; /* the new image, from before its tree has this name until it has
-                                     a row in the database; it is not deleted meanwhile */
-    int merged;                   /* the files of the machine, if the image is a layer; -1: none */
+    struct live *live;             /* machine that the image is made from, or NULL */
+    char *stack;                   /* its layers; a merge changes this list */
+    struct layers_hold reads;      /* the same list as the worker got it */
+    struct image_below below;      /* images below the new one: they are not deleted meanwhile */
+    size_t draw_layers;            /* layers of `stack` that differ from the topmost of them */
+    char adopting[IMAGE_ID_SIZE];  /* the new image, from before its tree has this name until it has
+                                      a row in the database; it is not deleted meanwhile */
+    int merged;                    /* the files of the machine, if the image is a layer; -1: none */
+    struct image_layered *layered; /* an import of several layers, or NULL */
+    bool unverified;               /* its layer must not become an image yet */
+    char layer[72];                /* digest of the layer that is being imported; empty: none */
     struct loop_call later;
     struct disk_hold hold; /* disk quota that is reserved while the tree is made */
 };
@@ -57,6 +60,11 @@ struct image_job *image_job_new(struct service *s, const struct caller *who, enu
 void image_job_begun(void *arg, const struct err *err);
 int image_job_fill_row(struct image_job *j, const char *name, const char *origin, struct err *err);
 int image_job_begin_unpack(struct image_job *j, struct err *err);
+/* The same without quota and journal, for each layer of an import. j->staging is a new name. */
+int image_job_start_worker(struct image_job *j, struct err *err);
+void image_job_close_archive(struct image_job *j);
+/* Forgets the worker that has ended, so that the job can start another one. */
+void image_job_reset(struct image_job *j);
 /* Ends a job whose workers are gone. err NULL: j->row is the new image. */
 void image_job_finish(struct image_job *j, const struct err *err);
 

@@ -6,8 +6,8 @@
  * mount it.
  *
  * Intermediate images of builds stay trees, because most are deleted soon. Layers above other
- * images stay trees, because they are small. Images also stay trees if the kernel cannot mount such
- * a file: the spawner then answers ERR_UNSUPPORTED.
+ * images stay trees, because they are small; the lowest layer of a named image is converted. Images
+ * also stay trees if the kernel cannot mount such a file: the spawner then answers ERR_UNSUPPORTED.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -284,9 +284,10 @@ static void next(struct service *s) {
 void seal_want(struct service *s, const char *name, const char *id) {
     struct seal_want **last = &s->images->seal_wants;
     struct image_below below;
-    if (s->images->seals_off || image_is_step(name) || image_below_of(s, id, &below) != 0 ||
-        below.count)
+    if (s->images->seals_off || image_is_step(name) || image_below_of(s, id, &below) != 0)
         return;
+    if (below.count)
+        id = below.ids[below.count - 1];
     for (; *last; last = &(*last)->next)
         if (strcmp((*last)->id, id) == 0)
             return;
