@@ -28,12 +28,13 @@ static bool belongs(const char *path) {
 
 /* ---- directory to archive ---- */
 
-static int send_contents(int fd, uint64_t size, const char *path, const char *what,
+static int send_contents(int fd, uint64_t at, uint64_t size, const char *path, const char *what,
                          layout_write_fn *write_fn, void *arg, struct err *err) {
     static const uint8_t zeros[TAR_BLOCK];
     char *block DEFER_FREE = xmalloc(BLOCK);
     for (uint64_t left = size; left > 0;) {
-        ssize_t n = read(fd, block, left < BLOCK ? (size_t)left : BLOCK);
+        ssize_t n =
+            pread(fd, block, left < BLOCK ? (size_t)left : BLOCK, (off_t)(at + size - left));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -45,6 +46,11 @@ static int send_contents(int fd, uint64_t size, const char *path, const char *wh
         left -= (uint64_t)n;
     }
     return write_fn(arg, zeros, tar_padding(size), err);
+}
+
+int layout_send_bytes(int fd, uint64_t at, uint64_t size, const char *path,
+                      layout_write_fn *write_fn, void *arg, struct err *err) {
+    return send_contents(fd, at, size, path, "OCI layout", write_fn, arg, err);
 }
 
 int layout_send_file(int dir, const char *path, const char *as, const char *what,
@@ -61,7 +67,7 @@ int layout_send_file(int dir, const char *path, const char *as, const char *what
     snprintf(e->path, sizeof(e->path), "%s", as);
     if (write_fn(arg, head, tar_put(head, e), err) < 0)
         return -1;
-    return send_contents(fd, e->size, path, what, write_fn, arg, err);
+    return send_contents(fd, 0, e->size, path, what, write_fn, arg, err);
 }
 
 int layout_send_end(layout_write_fn *write_fn, void *arg, struct err *err) {

@@ -19,6 +19,9 @@ typedef int layout_write_fn(void *arg, const void *bytes, size_t n, struct err *
  */
 int layout_send_file(int dir, const char *path, const char *as, const char *what,
                      layout_write_fn *write, void *arg, struct err *err);
+/* Sends `size` bytes of a file from `at` on, and their padding. */
+int layout_send_bytes(int fd, uint64_t at, uint64_t size, const char *path, layout_write_fn *write,
+                      void *arg, struct err *err);
 int layout_send_end(layout_write_fn *write, void *arg, struct err *err);
 
 /* Packs the directory into an archive, and passes the archive to `write` in pieces. */

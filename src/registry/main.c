@@ -5,30 +5,20 @@
  *   carrel-registry pull REFERENCE [insecure]   writes an OCI archive to standard output
  *   carrel-registry push REFERENCE [insecure]   reads an OCI archive from standard input
  *
- * Standard error has lines for the caller: "total BYTES", "digest DIGEST", and for a failure "code
- * NAME", "text TEXT" and "remedy TEXT".
+ * Standard error has lines for the caller: "layers COUNT", "total BYTES", "digest DIGEST", and for
+ * a failure "code NAME", "text TEXT" and "remedy TEXT".
  */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/native.h"
 #include "registry/client.h"
 #include "registry/pull.h"
 #include "registry/push.h"
-
-static const char *registry_arch(void) {
-    static const char *const names[][2] = {{"x86_64", "amd64"}, {"aarch64", "arm64"}};
-    static struct utsname host;
-    uname(&host);
-    for (size_t i = 0; i < 2; i++)
-        if (strcmp(host.machine, names[i][0]) == 0)
-            return names[i][1];
-    return host.machine;
-}
 
 static void print_line(const char *name, const char *text) {
     char line[512];
@@ -39,14 +29,15 @@ static void print_line(const char *name, const char *text) {
     fprintf(stderr, "%s\n", line);
 }
 
-static void print_total(void *arg, uint64_t bytes) {
+static void print_total(void *arg, uint64_t bytes, size_t layers) {
     (void)arg;
+    fprintf(stderr, "layers %zu\n", layers);
     fprintf(stderr, "total %llu\n", (unsigned long long)bytes);
 }
 
 static int pull_main(const struct reference *ref, bool insecure, struct err *err) {
     struct registry *r DEFER(registry_close) = registry_open(ref, "pull", insecure, err);
-    const struct pull_options o = {.arch = registry_arch(), .total = print_total};
+    const struct pull_options o = {.arch = NATIVE_OCI_ARCH, .total = print_total};
     return r ? registry_pull(r, ref, STDOUT_FILENO, &o, err) : -1;
 }
 

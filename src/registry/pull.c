@@ -186,6 +186,14 @@ static bool is_repeated(const struct document *doc, size_t i) {
     return found;
 }
 
+/* 0 if one occurs twice. */
+static size_t count_layers(const struct document *doc) {
+    for (size_t i = 0; i < doc->count; i++)
+        if (is_repeated(doc, i))
+            return 0;
+    return doc->count;
+}
+
 static int write_image(struct registry *r, const struct registry_answer *manifest,
                        const struct document *doc, int fd, struct err *err) {
     static const char layout[] = "{\"imageLayoutVersion\":\"1.0.0\"}";
@@ -225,6 +233,6 @@ int registry_pull(struct registry *r, const struct reference *ref, int fd,
     }
     if (doc->is_index)
         return err_set(err, ERR_INVALID, "the index in the registry leads to another index");
-    o->total(o->arg, doc->bytes + a.body.len);
+    o->total(o->arg, doc->bytes + a.body.len, count_layers(doc));
     return write_image(r, &a, doc, fd, err);
 }

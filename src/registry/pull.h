@@ -8,10 +8,13 @@
 
 #include "registry/client.h"
 
-/* Calls `total` once, before the first byte, with the size of the image. */
+/*
+ * Calls `total` once, before the first byte, with the size of the image and its number of layers; 0
+ * if a layer occurs twice, because a blob is written once.
+ */
 struct pull_options {
     const char *arch;
-    void (*total)(void *arg, uint64_t bytes);
+    void (*total)(void *arg, uint64_t bytes, size_t layers);
     void *arg;
 };
 int registry_pull(struct registry *r, const struct reference *ref, int fd,

@@ -14,6 +14,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "cli/cli.h"
+#include "cli/image/arrange.h"
 #include "cli/image/build_watch.h"
 #include "cli/image/packs_dir.h"
 #include "cli/layout.h"
@@ -243,18 +244,15 @@ static int image_put_bytes(void *arg, const void *bytes, size_t n, struct err *e
     return n ? http_client_write(u->client->http, bytes, n, err) : 0;
 }
 
-static int upload_begin(struct upload *u, struct client *c, const char *what, uint64_t size,
+static int upload_begin(struct upload *u, struct client *c, const struct upload_source *from,
                         const char *name, bool quiet, struct err *err) {
     char target[CLIENT_TARGET_SIZE] = "/v1/images";
     const struct client_request r = {.method = "POST", .target = target, .streamed = true};
-    char named[CLIENT_TARGET_SIZE];
-    *u = (struct upload){c, progress_begin(what, size, quiet)};
-    if (name) {
-        if (client_target(named, err, "/v1/images?name=%s", name) < 0)
-            return -1;
-        snprintf(target, sizeof(target), "%s", named);
-    }
-    return client_send(c, c->http, &r, err);
+    *u = (struct upload){c, progress_begin(from->what, from->size, quiet)};
+    return client_query(target, "name", name, err) < 0 ||
+                   client_query(target, "form", from->layered ? "layers" : NULL, err) < 0
+               ? -1
+               : client_send(c, c->http, &r, err);
 }
 
 static int upload_end(struct upload *u, json_t **ret, struct err *err) {
@@ -283,7 +281,7 @@ static int put_fd(struct upload *u, int fd, const char *what, struct err *err) {
 int image_upload_from(struct client *c, const struct upload_source *from, const char *name,
                       bool quiet, json_t **ret, struct err *err) {
     struct upload u;
-    return upload_begin(&u, c, from->what, from->size, name, quiet, err) < 0 ||
+    return upload_begin(&u, c, from, name, quiet, err) < 0 ||
                    put_fd(&u, from->fd, from->what, err) < 0 ||
                    (from->is_complete && from->is_complete(from->arg, err) < 0)
                ? -1
@@ -296,10 +294,26 @@ int image_upload(struct client *c, int fd, const char *what, uint64_t size, cons
     return image_upload_from(c, &from, name, quiet, ret, err);
 }
 
+/* Sends an OCI layout layer by layer. */
+static int import_arranged(struct client *c, const struct image_options *o, const char *path,
+                           const struct arranged *a, json_t **ret, struct err *err) {
+    const struct upload_source from = {.what = path, .size = arranged_bytes(a), .layered = true};
+    struct upload u;
+    return upload_begin(&u, c, &from, o->name, o->quiet, err) < 0 ||
+                   arranged_send(a, image_put_bytes, &u, err) < 0
+               ? -1
+               : upload_end(&u, ret, err);
+}
+
 static int import_layout(struct client *c, const struct image_options *o, const char *dir,
                          json_t **ret, struct err *err) {
+    const struct upload_source from = {.what = dir};
     struct upload u;
-    return upload_begin(&u, c, dir, 0, o->name, o->quiet, err) < 0 ||
+    int fd DEFER_CLOSE = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct arranged *a DEFER(arranged_free) = fd < 0 ? NULL : arrange_open(fd, true);
+    if (a)
+        return import_arranged(c, o, dir, a, ret, err);
+    return upload_begin(&u, c, &from, o->name, o->quiet, err) < 0 ||
                    layout_send(dir, image_put_bytes, &u, err) < 0
                ? -1
                : upload_end(&u, ret, err);
@@ -308,8 +322,9 @@ static int import_layout(struct client *c, const struct image_options *o, const 
 /* name: of the image in the directory; also its new name, unless --name says another one. */
 static int import_packs(struct client *c, const struct image_options *o, const char *name,
                         json_t **ret, struct err *err) {
+    const struct upload_source from = {.what = name};
     struct upload u;
-    return upload_begin(&u, c, name, 0, o->name ? o->name : name, o->quiet, err) < 0 ||
+    return upload_begin(&u, c, &from, o->name ? o->name : name, o->quiet, err) < 0 ||
                    packs_dir_send(o->packs, name, image_put_bytes, &u, err) < 0
                ? -1
                : upload_end(&u, ret, err);
@@ -342,7 +357,9 @@ static int import(struct client *c, const struct image_options *o, const struct 
             stream ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
             return err_sys(err, "cannot open image archive '%s'", path);
-        r = image_upload(c, fd, path, (uint64_t)st.st_size, o->name, o->quiet, &image, err);
+        struct arranged *a DEFER(arranged_free) = arrange_open(fd, false);
+        r = a ? import_arranged(c, o, path, a, &image, err)
+              : image_upload(c, fd, path, (uint64_t)st.st_size, o->name, o->quiet, &image, err);
     }
     return r < 0 ? -1 : print_made(o, image);
 }

@@ -20,6 +20,7 @@ struct upload_source {
     int fd;
     const char *what;
     uint64_t size; /* 0: unknown */
+    bool layered;  /* an OCI layout in the order that keeps its layers (arrange.h) */
     int (*is_complete)(void *arg, struct err *err);
     void *arg;
 };

@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "base/image_below.h"
 #include "base/image_id.h"
 #include "cli/cli.h"
 #include "cli/image/dockerfile.h"
@@ -24,7 +25,7 @@ struct helper {
     int data;    /* its standard output for a pull, its standard input for a push */
     FILE *lines; /* its standard error */
     char code[32], text[400], remedy[200], digest[80];
-    uint64_t total;
+    uint64_t total, layers;
 };
 
 static void helper_become(const struct place *place, const char *const *argv, const int fds[3]) {
@@ -84,6 +85,8 @@ static bool helper_line(struct helper *h) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
         if (strncmp(line, rows[i].name, strlen(rows[i].name)) == 0)
             snprintf(rows[i].to, rows[i].size, "%s", line + strlen(rows[i].name));
+    if (strncmp(line, "layers ", 7) == 0)
+        h->layers = strtoull(line + 7, NULL, 10);
     if (strncmp(line, "total ", 6) == 0)
         h->total = strtoull(line + 6, NULL, 10);
     return true;
@@ -143,6 +146,7 @@ int image_pull(struct client *c, const struct registry_options *o, json_t **ret,
     const struct upload_source from = {.fd = h.data,
                                        .what = o->reference,
                                        .size = h.total,
+                                       .layered = h.layers && h.layers <= IMAGE_LAYERS_MAX,
                                        .is_complete = pull_is_complete,
                                        .arg = &h};
     int r = image_upload_from(c, &from, name, o->quiet, ret, err);

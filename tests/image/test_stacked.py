@@ -1,0 +1,352 @@
+"""Imports that keep the layers of an archive: what they contain, share, refuse and leave."""
+import gzip
+import hashlib
+import io
+import json
+import os
+import subprocess
+import tarfile
+
+import pytest
+
+from carrel import PROGRAM
+from conftest import left_over
+from daemon import Refused
+from registries import MadeRegistry
+from trees import ARCH, archive, described, directory, entry, hard, layout, link
+
+
+def ordered(layers, config=None, manifest=None, skip=(), more=()):
+    """An OCI layout in the order in which it can be used."""
+    config_json = json.dumps({"architecture": ARCH, "os": "linux", "config": config or {}}).encode()
+    m = {"schemaVersion": 2, "config": described(config_json, "config.v1+json"), "layers": [described(x, "layer.v1.tar") for x in layers]}
+    (manifest or (lambda _: None))(m)
+    manifest_json = json.dumps(m).encode()
+    index = {"schemaVersion": 2, "manifests": [described(manifest_json, "manifest.v1+json")]}
+    blobs = [entry("blobs/sha256/" + hashlib.sha256(x).hexdigest(), x) for x in (manifest_json, config_json, *layers)]
+    return archive(entry("index.json", json.dumps(index).encode()), *[b for i, b in enumerate(blobs) if i not in skip], *more)
+
+
+def take(daemon, layers, name="app", **kw):
+    return daemon.request("POST", "/v1/images", ordered(layers, **kw), name=name, form="layers")
+
+
+def refused(daemon, data):
+    with pytest.raises(Refused) as why:
+        daemon.request("POST", "/v1/images", data, name="app", form="layers")
+    daemon.until(lambda: left_over(daemon) == [])
+    return why.value
+
+
+def stored(daemon):
+    return {p for p in (daemon.home / "images").iterdir() if p.name.startswith("i-")}
+
+
+def added(daemon, before):
+    """Bytes on the disk of the layers that were not there before."""
+    new = stored(daemon) - before
+    assert new
+    sizes = subprocess.run(["du", "-sc", "--block-size=1", *new], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return int(sizes.splitlines()[-1].split()[0])
+
+
+BASE = [directory("./", mtime=500), directory("d", mode=0o751, uid=7, gid=8, mtime=1000), entry("d/keep", b"keep"), entry("d/gone", b"gone"), entry("d/changed", b"old"),
+        directory("d/sub", mode=0o700, mtime=2000), entry("d/sub/deep", b"deep"), directory("o", mtime=3000), entry("o/a", b"a"), directory("o/in"),
+        entry("o/in/b", b"b"), directory("r"), entry("r/old", b"old"), link("to-d", "d"), entry("file", b"file"), directory("dir-to-file"),
+        entry("dir-to-file/x", b"x"), link("link-to-dir", "d"), entry("cap", b"cap", mode=0o4755, uid=3)]
+
+# What a layer does to the layers below it: the entries of the layer.
+LAYERS = {
+    "adds, changes and deletes": [entry("d/changed", b"new"), entry("d/.wh.gone", b""), entry("d/new", b"new")],
+    "has no entries for directories": [entry("d/sub/more", b"more")],
+    "makes a directory opaque": [directory("o", mode=0o755), entry("o/.wh..wh..opq", b""), directory("o/in"), entry("o/in/new", b"new")],
+    "is opaque after its files": [directory("o"), directory("o/in"), entry("o/in/new", b"new"), entry("o/.wh..wh..opq", b"")],
+    "replaces a directory": [entry(".wh.r", b""), directory("r"), entry("r/new", b"new")],
+    "replaces a directory that it does not name": [entry(".wh.r", b""), entry("r/new", b"new")],
+    "goes through a link": [entry("to-d/through", b"through"), entry("to-d/.wh.keep", b"")],
+    "puts a file for a directory": [entry("dir-to-file", b"now")],
+    "puts a directory for a file": [directory("file"), entry("file/x", b"x")],
+    "puts a directory for a link": [directory("link-to-dir"), entry("link-to-dir/x", b"x")],
+    "links to a file below": [hard("d/second", "d/keep"), hard("setuid", "cap")],
+    "deletes what is not there": [entry(".wh.nothing", b""), entry("d/.wh.nothing", b"")],
+    "deletes everything": [entry(".wh..wh..opq", b""), entry("only", b"only")],
+    "deletes what every box needs": [entry(".wh.etc", b""), entry(".wh.tmp", b"")],
+    "is empty": [],
+    "changes its root": [directory("./", mode=0o711, mtime=4000)],
+    "has a name twice": [entry("d/keep", b"1"), directory("d/keep"), entry("d/keep/x", b"x")],
+}
+
+
+@pytest.mark.parametrize("what", LAYERS)
+def test_layer_has_the_effect_that_it_has_in_one_tree(daemon, rootfs, what):
+    """The tree of the import that makes one tree of all layers is the control."""
+    tools = archive(*[directory(x) for x in ("bin", "tools")])
+    layers = [archive(*BASE), archive(*LAYERS[what]), tools] if what != "deletes everything" else [archive(*BASE), archive(*LAYERS[what])]
+    flat = daemon.request("POST", "/v1/images", layout(layers), name="flat")
+    kept = take(daemon, layers)
+    assert flat["layers"] == 1 and kept["layers"] > 1, kept
+    exported = [tree_of(daemon, name) for name in ("flat", "app")]
+    assert exported[0] == exported[1]
+
+
+def tree_of(daemon, name):
+    """What an export of the image has: each entry with its attributes and contents."""
+    data = daemon.request("GET", f"/v1/images/{name}/archive", raw=True, form="tar")
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        return {i.name: (i.type, i.mode, i.uid, i.gid, i.linkname, i.mtime, tar.extractfile(i).read() if i.isreg() else b"") for i in tar}
+
+
+def test_machine_runs_on_kept_layers(daemon, rootfs):
+    base = rootfs.read_bytes()
+    view = take(daemon, [base, archive(entry("one", b"1\n")), gzip.compress(archive(entry("two", b"2\n"), entry(".wh.one", b"")))], config={"Env": ["A=b"], "User": "app"})
+    assert view["layers"] == 3 and view["config"]["env"] == ["A=b"], view
+    m = daemon.machine(image="app")
+    assert daemon.exec(m, "cat /two; ls /one 2>&1; echo $A; id -u")["stdout"].splitlines()[0::2] == ["2", "b"]
+    assert daemon.exec(m, "ls /one; id -u")["stdout"] == "1234\n"
+
+
+def test_second_image_with_the_same_base_writes_only_what_differs(daemon, rootfs):
+    base, differs = rootfs.read_bytes(), os.urandom(300 << 10)
+    first = take(daemon, [base, archive(entry("one", b"1"))], name="first")
+    before = stored(daemon)
+    second = take(daemon, [base, archive(entry("two", differs))], name="second")
+    assert second["id"] != first["id"]
+    assert added(daemon, before) <= 2 * len(differs) + (1 << 20)
+    assert len(base) > 3 << 20, "the base is larger than the bound"
+
+
+def test_second_import_gives_the_same_image(daemon, rootfs):
+    layers = [rootfs.read_bytes(), archive(entry("one", b"1")), archive(entry("two", b"2"))]
+    ids = [take(daemon, layers, name=f"n{i}", config={"Env": ["A=b"]})["id"] for i in range(2)]
+    assert ids[0] == ids[1]
+    other = take(daemon, layers, name="other", config={"Env": ["A=c"]})
+    assert other["id"] != ids[0] and other["layers"] == 4 and other["config"]["env"] == ["A=c"]
+    assert take(daemon, layers, name="again", config={"Env": ["A=c"]})["id"] == other["id"]
+
+
+def test_image_of_one_layer_is_the_base_of_a_later_one(daemon, rootfs):
+    base = rootfs.read_bytes()
+    one = take(daemon, [base], name="base", config={"Env": ["A=b"]})
+    flat = daemon.request("POST", "/v1/images", layout([base], config={"Env": ["A=b"]}), name="flat")
+    assert one["layers"] == 1 and one["id"] == flat["id"]
+    before = stored(daemon)
+    assert take(daemon, [base, archive(entry("x", b"x"))])["layers"] == 2
+    assert added(daemon, before) < 1 << 20
+
+
+def test_presets_are_those_of_the_merged_files(daemon, rootfs):
+    """Which hosts `apt` needs, after a layer has changed, added or deleted its lists."""
+    lists = archive(entry("etc/apt/sources.list", b"deb http://one.example/ x y\n"), entry("etc/apt/sources.list.d/a.list", b"deb http://two.example/ x y\n"))
+    cases = {"same": [entry("x", b"x")], "changed": [entry("etc/apt/sources.list", b"deb http://new.example/ x y\n")],
+             "added": [entry("etc/apt/sources.list.d/b.list", b"deb http://new.example/ x y\n")], "deleted": [entry("etc/apt/.wh.sources.list", b"")],
+             "gone": [entry("etc/apt/sources.list.d/.wh..wh..opq", b"")]}
+    found = {}
+    for name, entries in cases.items():
+        take(daemon, [rootfs.read_bytes(), lists, archive(*entries), archive(entry("above", b""))], name=name)
+        m = daemon.machine(image=name, net=[{"target": "apt"}])
+        found[name] = {h for r in daemon.get(f"/v1/machines/{m}/net")["rules"] for h in ("one", "two", "new") if f"{h}.example" in r["target"]}
+    assert found == {"same": {"one", "two"}, "changed": {"new", "two"}, "added": {"one", "two", "new"}, "deleted": {"two"}, "gone": {"one"}}
+
+
+def test_layers_go_with_the_last_image(daemon, rootfs):
+    take(daemon, [rootfs.read_bytes(), archive(entry("one", b"1")), archive(entry("two", b"2"))])
+    assert len(left_over(daemon)) >= 3
+    daemon.delete("/v1/images/app")
+    daemon.until(lambda: left_over(daemon) == [])
+
+
+def test_layer_of_another_owner_is_not_used(fresh):
+    """A reader that was taken over may leave other files than those of the digest. The record of one image says so here."""
+    daemon = fresh("--listen", "127.0.0.1:0")
+    theirs, mine = (daemon.tcp(owner=x, scopes=["read", "run"]) for x in ("theirs", "mine"))
+    record = daemon.home / "images" / take(theirs, [BASE_LAYER])["id"] / "image.json"
+    record.write_text(record.read_text().replace(hashlib.sha256(BASE_LAYER).hexdigest(), hashlib.sha256(SECOND).hexdigest()))
+    found = {}
+    for client, name in ((mine, "mine"), (theirs, "theirs")):
+        take(client, [SECOND], name=name)
+        found[name] = {"one", "two"} & set(tree_of(client, name))
+    assert found == {"mine": {"two"}, "theirs": {"one"}}, "the control: the record is believed for its owner"
+
+
+def spoiled(layers, at):
+    """The bytes of one layer differ from its digest."""
+    data = ordered(layers)
+    where = data.index(layers[at][:600])
+    return data[:where + 520] + b"\xff" + data[where + 521:]
+
+
+BASE_LAYER, SECOND = archive(entry("one", b"1" * 600)), archive(entry("two", b"2" * 600))
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_layer_with_another_digest_is_refused(daemon, at):
+    assert "does not match its digest" in str(refused(daemon, spoiled([BASE_LAYER, SECOND], at)))
+
+
+def test_known_layer_is_verified_too(daemon):
+    take(daemon, [BASE_LAYER, SECOND], name="before")
+    with pytest.raises(Refused) as why:
+        daemon.request("POST", "/v1/images", spoiled([BASE_LAYER, SECOND], 0), name="app", form="layers")
+    assert "does not match its digest" in str(why.value)
+
+
+def bomb():
+    return gzip.compress(archive(entry("zeros", bytes(64 << 20))))
+
+
+HOSTILE = {
+    "layers out of order": (lambda: ordered([BASE_LAYER, SECOND], skip=[2], more=[entry("blobs/sha256/" + hashlib.sha256(BASE_LAYER).hexdigest(), BASE_LAYER)]), "out of order"),
+    "a layer is missing": (lambda: ordered([BASE_LAYER, SECOND], skip=[3]), "ends early"),
+    "a layer too many": (lambda: ordered([BASE_LAYER], more=[entry("blobs/sha256/" + hashlib.sha256(SECOND).hexdigest(), SECOND)]), "out of order"),
+    "no configuration": (lambda: ordered([BASE_LAYER], skip=[1]), "out of order"),
+    "no manifest": (lambda: ordered([BASE_LAYER], skip=[0]), "out of order"),
+    "too many layers": (lambda: ordered([archive(entry(f"f{i}", b"x")) for i in range(17)]), "the image has 17 layers; at most 16"),
+    "no layers": (lambda: ordered([]), "the image has 0 layers"),
+    "another size": (lambda: ordered([BASE_LAYER], manifest=lambda m: m["layers"][0].update(size=5)), "does not have its size"),
+    "a digest that is a path": (lambda: ordered([BASE_LAYER], manifest=lambda m: m["layers"][0].update(digest="sha256:../../x")), "without a valid digest"),
+    "a whiteout of ..": (lambda: ordered([BASE_LAYER, archive(entry(".wh...", b""))]), "is a whiteout (deletion marker) that names no file"),
+    "a whiteout of nothing": (lambda: ordered([BASE_LAYER, archive(entry(".wh.", b""))]), "is a whiteout (deletion marker) that names no file"),
+    "a name that leaves the tree": (lambda: ordered([BASE_LAYER, archive(entry("../x", b""))]), "leaves the image by '..'"),
+    "a link out of the tree": (lambda: ordered([archive(link("out", "/etc")), archive(entry("out/x", b"x"))]), "would follow a link out of the image"),
+    "a link above the tree": (lambda: ordered([archive(link("out", "a/../../..")), archive(entry("out/x", b"x"))]), "would follow a link out of the image"),
+    "a link to itself": (lambda: ordered([archive(link("l", "l")), archive(entry("l/x", b"x"))]), "would follow a link out of the image"),
+    "a directory below a file": (lambda: ordered([BASE_LAYER, archive(entry("one/x", b"x"))]), "is below a file"),
+    "a hard link to a directory below": (lambda: ordered([archive(directory("d")), archive(hard("x", "d"))]), "is not a file"),
+    "a hard link to what is deleted": (lambda: ordered([BASE_LAYER, archive(entry(".wh.one", b""), hard("x", "one"))]), "does not exist"),
+    "a device": (lambda: ordered([BASE_LAYER, archive(entry("dev-0", type=b"3"))]), "is a device"),
+    "an overlay mark": (lambda: ordered([BASE_LAYER, archive(entry("d", b"x", pax_headers={"SCHILY.xattr.trusted.overlay.opaque": "y"}))]), "unsupported attribute"),
+    "a layer that is no tar": (lambda: ordered([BASE_LAYER, b"x" * 2000]), "image archive"),
+    "a layer compressed twice": (lambda: ordered([BASE_LAYER, gzip.compress(bomb())]), "compressed more than once"),
+    "nothing": (lambda: b"", "ends early"),
+    "no tar": (lambda: b"x" * 5000, "is not a tar"),
+    "an endless document": (lambda: archive(entry("index.json", bytes(5 << 20))), "does not have its size"),
+    "half of an archive": (lambda: ordered([BASE_LAYER, SECOND])[:-12000], "ends early"),
+    "an index of two": (lambda: archive(entry("index.json", json.dumps({"manifests": [{}, {}]}).encode())), "does not have one manifest"),
+    "a manifest that is no JSON": (lambda: archive(entry("index.json", b"{")), "is not JSON"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_archive_leaves_nothing(daemon, what):
+    make, said = HOSTILE[what]
+    why = refused(daemon, make())
+    assert said in str(why), why
+    assert take(daemon, [BASE_LAYER, SECOND])["layers"] == 2, "the control"
+
+
+def test_same_layer_twice_is_unpacked_twice(daemon):
+    """The second time it is above another image."""
+    again = archive(entry("one", b"changed"))
+    take(daemon, [BASE_LAYER, again, BASE_LAYER])
+    assert tree_of(daemon, "app")["one"][-1] == b"1" * 600
+
+
+def test_layers_together_count_towards_the_disk_quota(fresh):
+    daemon, quota = fresh("--listen", "127.0.0.1:0"), 4 << 20
+    layers = [archive(entry(f"f{i}", os.urandom(quota // 3))) for i in range(4)]
+    with pytest.raises(Refused) as why:
+        take(daemon.tcp(owner="small", disk=str(quota), scopes=["read", "run"]), layers)
+    assert why.value.code == "limit" and "rest of the disk quota" in str(why.value), why.value
+    assert take(daemon.tcp(owner="large", scopes=["read", "run"]), layers)["layers"] == 4, "the control"
+    daemon.until(lambda: len(left_over(daemon)) == 4)
+
+
+@pytest.mark.parametrize("sent", [0.3, 0.6, 0.99])
+def test_client_that_disconnects_leaves_nothing(daemon, rootfs, sent):
+    data = ordered([BASE_LAYER, rootfs.read_bytes(), SECOND])
+    c = daemon.connect()
+    c.putrequest("POST", "/v1/images?name=app&form=layers")
+    c.putheader("Content-Length", str(len(data)))
+    c.endheaders()
+    c.send(data[:int(len(data) * sent)])
+    daemon.until(lambda: any(n.startswith("i-") for n in left_over(daemon)))
+    c.close()
+    daemon.until(lambda: left_over(daemon) == [])
+
+
+def test_killed_daemon_leaves_nothing(fresh, rootfs):
+    daemon = fresh()
+    data = ordered([BASE_LAYER, rootfs.read_bytes(), SECOND])
+    c = daemon.connect()
+    c.putrequest("POST", "/v1/images?name=app&form=layers")
+    c.putheader("Content-Length", str(len(data)))
+    c.endheaders()
+    c.send(data[:len(data) // 2])
+    daemon.until(lambda: any(n.startswith("i-") for n in left_over(daemon)))
+    daemon.restart(hard=True)
+    daemon.until(lambda: left_over(daemon) == [])
+    assert daemon.get("/v1/images")["images"] == []
+    c.close()
+
+
+# ---- the command line ----
+
+
+def cli(daemon, *words, **kw):
+    env = {"PATH": os.environ["PATH"], "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(daemon.run_dir), "DOCKER_CONFIG": "/nonexistent"}
+    return subprocess.run([PROGRAM, "image", *map(str, words)], env=env, capture_output=True, timeout=110, **{"stdin": subprocess.DEVNULL, **kw})
+
+
+def layers_of(daemon, name):
+    return daemon.get("/v1/images/" + name)["layers"]
+
+
+def test_import_of_a_file_or_directory_keeps_layers(daemon, tmp_path):
+    (tmp_path / "app.tar").write_bytes(layout([BASE_LAYER, SECOND], index=lambda i: i["manifests"].insert(0, {
+        **i["manifests"][0], "digest": "sha256:" + 64 * "0", "platform": {"os": "linux", "architecture": "s390x"}})))
+    (tmp_path / "app").mkdir()
+    subprocess.run(["tar", "-C", tmp_path / "app", "-xf", tmp_path / "app.tar"], check=True)
+    for i, source in enumerate(("app.tar", "app")):
+        assert cli(daemon, "import", tmp_path / source, "--name", f"n{i}").returncode == 0
+    with open(tmp_path / "app.tar", "rb") as file:
+        assert cli(daemon, "import", "-", "--name", "n2", stdin=file).returncode == 0
+    assert [layers_of(daemon, f"n{i}") for i in range(3)] == [2, 2, 2]
+    assert len({daemon.get(f"/v1/images/n{i}")["id"] for i in range(3)}) == 1
+
+
+@pytest.mark.parametrize("what", ["a pipe", "compressed", "17 layers", "a layer twice"])
+def test_other_archives_become_one_tree(daemon, tmp_path, what):
+    layers = {"17 layers": [archive(entry(f"f{i}", b"x")) for i in range(17)], "a layer twice": [BASE_LAYER, SECOND, BASE_LAYER]}.get(what, [BASE_LAYER, SECOND])
+    data = layout(layers)
+    (tmp_path / "app.tar").write_bytes(gzip.compress(data) if what == "compressed" else data)
+    if what == "a pipe":
+        cat = subprocess.Popen(["cat", tmp_path / "app.tar"], stdout=subprocess.PIPE)
+        done = cli(daemon, "import", "-", "--name", "app", stdin=cat.stdout)
+        cat.stdout.close()
+        assert cat.wait() == 0
+    else:
+        done = cli(daemon, "import", tmp_path / "app.tar", "--name", "app")
+    assert done.returncode == 0 and layers_of(daemon, "app") == 1, done
+    assert tree_of(daemon, "app")["one" if what != "17 layers" else "f16"]
+
+
+def test_damaged_layout_is_refused(daemon, tmp_path):
+    data = layout([BASE_LAYER, SECOND])
+    where = data.index(SECOND[:600])
+    (tmp_path / "bad.tar").write_bytes(data[:where + 520] + b"\xff" + data[where + 521:])
+    done = cli(daemon, "import", tmp_path / "bad.tar", "--name", "app")
+    assert done.returncode == 125 and b"does not match its digest" in done.stderr, done
+    daemon.until(lambda: left_over(daemon) == [])
+
+
+def test_export_and_import_keep_the_layers_of_a_build(daemon, small, tmp_path):
+    (tmp_path / "recipe").write_text("base small\nrun echo one >/one; rm /etc/group\nenv A=b\nrun echo two >/two\n")
+    assert cli(daemon, "build", tmp_path / "recipe", "--name", "app").returncode == 0
+    assert cli(daemon, "export", "app", "--oci", tmp_path / "oci").returncode == 0
+    assert cli(daemon, "import", tmp_path / "oci", "--name", "back").returncode == 0
+    assert layers_of(daemon, "back") == layers_of(daemon, "app") == 3
+    assert tree_of(daemon, "back") == tree_of(daemon, "app")
+
+
+def test_pull_keeps_layers_and_shares_the_base(daemon, rootfs):
+    base = gzip.compress(rootfs.read_bytes())
+    servers = [MadeRegistry([base, x]) for x in (BASE_LAYER, SECOND)]
+    try:
+        assert cli(daemon, "pull", servers[0].name, "--name", "first").returncode == 0
+        before = stored(daemon)
+        assert cli(daemon, "pull", servers[1].name, "--name", "second").returncode == 0
+        assert added(daemon, before) < 1 << 20 and [layers_of(daemon, x) for x in ("first", "second")] == [2, 2]
+        assert daemon.exec(daemon.machine(image="second"), "cat /two; ls /one 2>/dev/null")["stdout"] == "2" * 600
+    finally:
+        for server in servers:
+            server.stop()
