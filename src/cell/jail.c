@@ -297,8 +297,9 @@ static int keep_descriptors(const struct jail *j, int fd, struct link *ret) {
     int kept[KEPT_MAX], n = 0;
     kept[n++] = fcntl(fd, F_DUPFD, KEPT_ABOVE);
     for (size_t i = 0; i < j->n_dirs; i++) {
-        char path[8];
-        snprintf(path, sizeof(path), "/%zu", i);
+        char number[8];
+        snprintf(number, sizeof(number), "/%zu", i);
+        const char *path = j->is_in_machine ? j->dirs[i].path : number;
         int dir DEFER_CLOSE = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         ret->dirs[i] = LINK_FD + n;
         kept[n++] = dir < 0 ? -1 : fcntl(dir, F_DUPFD, KEPT_ABOVE);
@@ -322,7 +323,7 @@ static int enter_jail(const struct jail *j, const struct jail_root *root, int fd
                       struct link *ret) {
     if (enter_limits(j) < 0)
         return -1;
-    if (j->n_dirs && jail_root_enter(root) < 0)
+    if (j->n_dirs && !j->is_in_machine && jail_root_enter(root) < 0)
         return -1;
     if (keep_descriptors(j, fd, ret) < 0)
         return -1;
@@ -372,7 +373,7 @@ static void clean(char *bytes, size_t len) {
 
 static int on_text(struct received *r, enum frame_kind kind, char *bytes, size_t len) {
     r->text += len;
-    r->too_much = r->text > JAIL_MAX_TEXT;
+    r->too_much = r->text > JAIL_MAX_TEXT && !r->jail->is_in_machine;
     if (r->too_much)
         return -1;
     if (kind != FRAME_OUT)
@@ -497,7 +498,7 @@ int jail_run(struct jail *j, int (*body)(struct link *, const void *), const voi
              struct err *err) {
     int ends[2];
     struct jail_root root DEFER(jail_root_close) = JAIL_ROOT_NONE;
-    if (j->n_dirs && jail_root_open(j, &root, err) < 0)
+    if (j->n_dirs && !j->is_in_machine && jail_root_open(j, &root, err) < 0)
         return -1;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return err_sys(err, "cannot create a socket pair for the worker process");

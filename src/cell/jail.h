@@ -72,6 +72,11 @@ struct jail {
     int sockets[JAIL_SOCKETS_MAX]; /* listening sockets that it may use */
     size_t n_sockets;
     const char *spawner; /* program that makes the root directory; NULL: beside this program */
+    /*
+     * This process has no other files than those of a cell machine, and nobody reads its output
+     * but the machine: the child stays in this root and may write any amount.
+     */
+    bool is_in_machine;
     /* Limits of the child; 0: no limit. The memory that it has at its start does not count. */
     uint64_t memory_bytes, cpu_seconds;
     struct buf state, log;

@@ -21,6 +21,7 @@
 #include "cell/guests.h"
 #include "cell/jail.h"
 #include "cell/json.h"
+#include "cell/machine_main.h"
 #include "cell/options.h"
 #include "cell/session.h"
 #include "wasm/text/wast.h"
@@ -343,9 +344,11 @@ static int dispatch(const struct cell_options *o) {
     return run_wast(o);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv, char **env) {
     struct cell_options o = {0};
     struct err err;
+    if (argc > 0 && is_machine_command(argv[0]))
+        return machine_main(argc, argv, env);
     stdio_hold();
     const char **files DEFER_FREE = calloc((size_t)argc + 1, sizeof(*files));
     if (!files)

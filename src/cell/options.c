@@ -293,3 +293,19 @@ void cell_usage(const char *verb, int fd) {
                     "  3 out of fuel, 4 import not granted, 5 limit exceeded,\n"
                     "  6 state or log refused or different, 64 wrong usage\n");
 }
+
+int cell_status_of(enum cell_exit code) {
+    switch (code) {
+    case CELL_OK:
+        return 0;
+    case CELL_TRAP:
+        return CELL_STATUS_TRAP;
+    case CELL_FUEL:
+        return CELL_STATUS_FUEL;
+    case CELL_INVALID:
+    case CELL_DENIED:
+        return CELL_STATUS_INVALID;
+    default:
+        return CELL_STATUS_FAILED;
+    }
+}

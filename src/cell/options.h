@@ -23,6 +23,18 @@ enum cell_exit {
     CELL_INTERNAL = 70, /* a bug of Carrel, or a failure of the host */
 };
 
+/*
+ * Exit codes of a command in a cell machine. There the codes of the program itself come through, so
+ * these are the codes that shells use.
+ */
+enum cell_status {
+    CELL_STATUS_FAILED = 125,    /* a limit was reached, or a failure of the host */
+    CELL_STATUS_INVALID = 126,   /* not a valid program, or one that needs a missing ability */
+    CELL_STATUS_NOT_FOUND = 127, /* the program does not exist */
+    CELL_STATUS_TRAP = 134,      /* as a native program that aborts */
+    CELL_STATUS_FUEL = 152,      /* as a native program that uses all its processor time */
+};
+
 enum {
     CELL_MAX_ARGS = 64,
     CELL_MAX_GRANTS = 16,
@@ -63,12 +75,18 @@ struct cell_options {
     int spec; /* version of WebAssembly: 10, 20 or 30 for 1.0, 2.0 or 3.0 */
     bool json;
     bool help;
+    bool in_machine;         /* a command of a cell machine: machine_main.c */
+    uint64_t fuel_rate;      /* limit of fuel per second; 0: none */
+    _Atomic uint64_t *meter; /* gets the fuel used so far; NULL: none */
 };
 
 /* Reads argv as given to main. ret->files points to file_room, which has argc entries. ret->json is
    set even after a failure. */
 int cell_options_read(int argc, char **argv, const char **file_room, struct cell_options *ret,
                       struct err *err);
+
+/* Returns the exit code in a cell machine (enum cell_status) for one of enum cell_exit. */
+int cell_status_of(enum cell_exit code);
 
 /* Prints the usage of a verb; NULL: of all verbs. */
 void cell_usage(const char *verb, int fd);

@@ -1,6 +1,7 @@
 #include "cell/session.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/banned.h"
@@ -202,6 +203,10 @@ static int deny(struct session *s, const struct wasm_import *in) {
     int name = (int)(in->name_size < 80 ? in->name_size : 80);
     err_set(&err, ERR_DENIED, "the module imports %.*s.%.*s, which was not granted", module,
             in->module, name, in->name);
+    if (s->job->options->in_machine) {
+        err_remedy(&err, "programs in cell machines have WASI preview 1 and nothing else");
+        return session_fail(s, CELL_DENIED, &err);
+    }
     bool ours = in->module_size == 6 && !memcmp(in->module, "carrel", 6);
     if (ours && host_known(in->name, in->name_size))
         err_remedy(&err, "grant it with --grant %.*s", name, in->name);
@@ -243,9 +248,9 @@ static int define_imports(struct session *s, struct err *err) {
 /* --memory is one limit for all memories, tables, objects and code of a program. */
 static void limit_remedy(const struct session *s, struct err *err) {
     err_remedy(err,
-               "--memory is %" PRIu64 " pages of 64 KiB, for memories, tables, objects and code "
+               "%s is %" PRIu64 " pages of 64 KiB, for memories, tables, objects and code "
                "together; raise it",
-               s->pages);
+               s->job->options->in_machine ? "--mem" : "--memory", s->pages);
 }
 
 int session_link(struct session *s) {
@@ -274,13 +279,42 @@ static void session_keep(struct ending *ret, const struct wasm_event *ev) {
         memcpy(ret->values.list, ev->values, ret->values.count * sizeof(*ev->values));
 }
 
-/* Returns the fuel that is left until --suspend-at. */
+/* Fuel between two updates of the meter: a few milliseconds. */
+enum { METER_SLICE = 1 << 20, SLICES_PER_SECOND = 20 };
+
+/* Returns the fuel that is left until --suspend-at, or until the meter is updated. */
 static uint64_t next_slice(const struct session *s) {
     const struct cell_options *o = s->job->options;
-    uint64_t used = wasm_fuel_used(s->store);
+    uint64_t used = wasm_fuel_used(s->store), paced = o->fuel_rate / SLICES_PER_SECOND + 1;
+    uint64_t slice = o->meter ? METER_SLICE : UINT64_MAX;
+    if (o->fuel_rate && slice > paced)
+        slice = paced;
     if (!o->has_suspend_at)
-        return UINT64_MAX;
-    return o->suspend_at > used ? o->suspend_at - used : 0;
+        return slice;
+    uint64_t left = o->suspend_at > used ? o->suspend_at - used : 0;
+    return left < slice ? left : slice;
+}
+
+/* Waits until the fuel that was used so far fits the limit of fuel per second. */
+static void session_pace(struct session *s, uint64_t used) {
+    const struct cell_options *o = s->job->options;
+    if (!o->fuel_rate)
+        return;
+    uint64_t now = link_monotonic_ns(s->link);
+    if (!s->began_ns)
+        s->began_ns = now;
+    uint64_t due = (uint64_t)((unsigned __int128)used * 1000000000 / o->fuel_rate);
+    if (due > now - s->began_ns)
+        link_wait(s->link, false, due - (now - s->began_ns));
+}
+
+/* Tells the machine how much fuel was used, also if this process is killed later. */
+static void session_meter(struct session *s) {
+    const struct cell_options *o = s->job->options;
+    uint64_t used = wasm_fuel_used(s->store);
+    if (o->meter)
+        atomic_store_explicit(o->meter, used, memory_order_relaxed);
+    session_pace(s, used);
 }
 
 int session_drive(struct session *s, struct ending *ret) {
@@ -292,6 +326,7 @@ int session_drive(struct session *s, struct ending *ret) {
             return CELL_OK;
         }
         const struct wasm_event *ev = wasm_run(s->store, slice);
+        session_meter(s);
         if (ev->outcome == WASM_SLICE)
             continue;
         if (ev->outcome != WASM_HOST)

@@ -39,6 +39,8 @@ struct session {
     struct cell_log *replay; /* the log that this run repeats, or NULL */
     bool has_wasi;           /* the module imports WASI: standard output belongs to the program */
     struct wasi *wasi;       /* its descriptors and clocks; NULL in a replay */
+    uint64_t began_ns;       /* when the first slice ended, for the limit of fuel per second */
+    bool has_exited;         /* the exit code is the program's own */
     char difference[300];    /* first difference between a replay and its log; or empty */
 };
 

@@ -192,8 +192,8 @@ static bool add_limit(struct buf *b, const struct session *s) {
     return !wasm_store_over_budget(s->store) ||
            buf_addf(b,
                     "  memories, tables, objects and code may use %" PRIu64
-                    " pages of 64 KiB: raise --memory\n",
-                    s->pages);
+                    " pages of 64 KiB: raise %s\n",
+                    s->pages, s->job->options->in_machine ? "--mem" : "--memory");
 }
 
 static bool add_reason(struct buf *b, struct session *s, const struct ending *e) {
@@ -214,6 +214,10 @@ static bool add_reason(struct buf *b, struct session *s, const struct ending *e)
     }
 }
 
+static bool add_fuel(struct buf *b, const struct session *s) {
+    return buf_addf(b, "fuel: %" PRIu64 "\n", wasm_fuel_used(s->store));
+}
+
 int tell_ending(struct session *s, const struct ending *e) {
     struct buf b DEFER(buf_done) = BUF(JAIL_MAX_TEXT), why DEFER(buf_done) = BUF(1 << 20);
     uint8_t hash[32] = {0};
@@ -226,13 +230,14 @@ int tell_ending(struct session *s, const struct ending *e) {
         ok = add_json_report(&b, s, e, hash);
     else
         ok = add_results(&b, &e->values) && add_reason(&why, s, e) &&
-             buf_addf(s->has_wasi ? &why : &b, "fuel: %" PRIu64 "\n", wasm_fuel_used(s->store));
+             (s->job->options->in_machine || add_fuel(s->has_wasi ? &why : &b, s));
     if (!ok) {
         err_set(&err, ERR_LIMIT, "the report of the run is too large");
         return session_fail(s, CELL_LIMIT, &err);
     }
     link_err(s->link, why.data, why.len);
     link_out(s->link, b.data, b.len);
+    s->has_exited = e->has_exited;
     if (e->has_exited)
         return e->exit_code < UINT8_MAX ? (int)e->exit_code : UINT8_MAX;
     return outcome_codes[e->outcome];
@@ -396,7 +401,9 @@ int verb_run(struct link *l, const void *arg) {
     const struct job *job = arg;
     session_init(&s, l, job);
     int code = session_load(&s, job->bytes, job->options->spec, job->options->memory);
-    return code == CELL_OK ? run_loaded(&s) : code;
+    if (code == CELL_OK)
+        code = run_loaded(&s);
+    return job->options->in_machine && !s.has_exited ? cell_status_of((enum cell_exit)code) : code;
 }
 
 /* --- replay --- */

@@ -1,0 +1,188 @@
+#include "cell/machine_main.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "base/banned.h"
+#include "base/cell_command.h"
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/parse.h"
+#include "cell/session.h"
+
+enum { MODULE_MAX = 256 << 20 };
+
+bool is_machine_command(const char *name) {
+    return strcmp(name, CELL_MACHINE_NAME) == 0;
+}
+
+static int machine_fail(int status, const struct err *err) {
+    fprintf(stderr, "carrel: %s\n", err->text);
+    if (err->remedy[0])
+        fprintf(stderr, "  %s\n", err->remedy);
+    return status;
+}
+
+/* --- rights --- */
+
+/*
+ * Gives up all capabilities, and for good the right to execute programs: this process and the
+ * jailed child are the only native code in a cell machine besides its guest.
+ */
+static int give_up_rights(void) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct none[2] = {{0}};
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_execve, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_execveat, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {.len = sizeof(code) / sizeof(*code), .filter = code};
+    if (syscall(SYS_capset, &header, none) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return -1;
+    prctl(PR_SET_DUMPABLE, 0);
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+}
+
+/* --- the command --- */
+
+static int read_limits(char **argv, struct cell_options *ret, struct err *err) {
+    struct {
+        const char *text;
+        uint64_t *to;
+    } limits[] = {{argv[1], &ret->fuel}, {argv[2], &ret->fuel_rate}, {argv[3], &ret->memory}};
+    for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++)
+        if (parse_u64(limits[i].text, 0, UINT64_MAX, limits[i].to, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* A failure to map the memory is not an error: then the guest reads 0. */
+static _Atomic uint64_t *open_meter(void) {
+    void *map = mmap(NULL, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED, CELL_METER_FD, 0);
+    close(CELL_METER_FD);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+static int take_variables(char **env, struct cell_options *o, struct err *err) {
+    for (; *env; env++) {
+        if (o->env_count == CELL_MAX_ENV)
+            return err_set(err, ERR_LIMIT, "the program has more than %d environment variables",
+                           CELL_MAX_ENV);
+        o->env[o->env_count++] = *env;
+    }
+    return 0;
+}
+
+/* --- the program --- */
+
+/* A name without a slash is a program of the image; any other name is a path. */
+static int program_path(const char *name, char path[PATH_MAX]) {
+    bool is_path = strchr(name, '/');
+    int n = snprintf(path, PATH_MAX, is_path ? "%s" : "/bin/%s.wasm", name);
+    return n < PATH_MAX ? 0 : -1;
+}
+
+static int not_found(const char *name, struct err *err) {
+    err_set(err, ERR_NOT_FOUND, "program '%.200s' does not exist in this machine", name);
+    if (strchr(name, '/'))
+        return -1;
+    return err_remedy(err, "a program is the file /bin/%.60s.wasm; a name with a slash is a path",
+                      name);
+}
+
+/* O_NONBLOCK: a pipe must not block; it is refused once it is open. */
+static int read_program(const char *name, const char *path, struct buf *ret, struct err *err) {
+    int fd DEFER_CLOSE = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    struct stat st;
+    char chunk[65536];
+    if (fd < 0)
+        return errno == ENOENT || errno == ENOTDIR ? not_found(name, err)
+                                                   : err_sys(err, "cannot open '%s'", path);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return err_set(err, ERR_INVALID, "'%s' is not a file", path);
+    for (ssize_t n; (n = read(fd, chunk, sizeof(chunk))) != 0;) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_sys(err, "cannot read '%s'", path);
+        if (!buf_add(ret, chunk, (size_t)n))
+            return err_set(err, ERR_LIMIT, "program '%s' is larger than %d MiB", path,
+                           MODULE_MAX >> 20);
+    }
+    return 0;
+}
+
+/* Says more about frequent mistakes than that the text of the program is wrong. */
+static int refuse_native(const char *path, const struct buf *file, struct err *err) {
+    bool is_elf = file->len >= 4 && memcmp(file->data, "\177ELF", 4) == 0;
+    bool is_script = file->len >= 2 && memcmp(file->data, "#!", 2) == 0;
+    if (!is_elf && !is_script)
+        return 0;
+    err_set(err, ERR_UNSUPPORTED, "'%s' is a %s: a cell runs only WebAssembly", path,
+            is_elf ? "native program" : "script");
+    return err_remedy(err, "compile it for wasm32-wasi, or use a machine of the kind box");
+}
+
+static int run_program(struct cell_options *o, const char *path, const struct buf *file) {
+    struct err err;
+    struct job job = {.options = o,
+                      .file = path,
+                      .bytes = {(const uint8_t *)(file->data ? file->data : ""), file->len}};
+    struct jail j = {.out_fd = STDOUT_FILENO,
+                     .err_fd = STDERR_FILENO,
+                     .has_input = true,
+                     .in_fd = STDIN_FILENO,
+                     .dirs = {{"/", false}},
+                     .n_dirs = 1,
+                     .is_in_machine = true,
+                     .state = BUF(0),
+                     .log = BUF(0)};
+    int status = jail_run(&j, verb_run, &job, &err);
+    return status < 0 ? machine_fail(CELL_STATUS_FAILED, &err) : status;
+}
+
+static int status_of(const struct err *err) {
+    return err->code == ERR_NOT_FOUND ? CELL_STATUS_NOT_FOUND
+           : err->code == ERR_LIMIT   ? CELL_STATUS_FAILED
+                                      : CELL_STATUS_INVALID;
+}
+
+int machine_main(int argc, char **argv, char **env) {
+    struct cell_options o = {.verb = "run", .spec = 30, .in_machine = true, .has_fuel = true};
+    struct buf file DEFER(buf_done) = BUF(MODULE_MAX);
+    char path[PATH_MAX];
+    struct err err;
+    o.meter = open_meter();
+    if (give_up_rights() < 0) {
+        err_sys(&err, "cannot give up the rights of the worker process");
+        return machine_fail(CELL_STATUS_FAILED, &err);
+    }
+    if (argc <= CELL_WORDS_BEFORE || read_limits(argv, &o, &err) < 0)
+        return CELL_STATUS_FAILED;
+    o.words = (const char *const *)(argv + CELL_WORDS_BEFORE);
+    o.word_count = argc - CELL_WORDS_BEFORE;
+    o.dirs[o.dir_count++] = (struct cell_dir){.host = "/", .name = "/"};
+    if (take_variables(env, &o, &err) < 0)
+        return machine_fail(CELL_STATUS_FAILED, &err);
+    const char *name = argv[CELL_WORDS_BEFORE];
+    if (program_path(name, path) < 0)
+        err_set(&err, ERR_LIMIT, "the name of the program is too long");
+    else if (read_program(name, path, &file, &err) == 0 && refuse_native(path, &file, &err) == 0)
+        return run_program(&o, path, &file);
+    return machine_fail(status_of(&err), &err);
+}
