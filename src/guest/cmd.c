@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -60,6 +61,7 @@ static struct cmd *cmd_new(struct guest *g) {
         memset(cmd, 0, sizeof(*cmd));
         cmd->in.src.fd = cmd->out[0].src.fd = cmd->out[1].src.fd = cmd->log.fd = -1;
         cmd->out[0].copy.fd = cmd->out[1].copy.fd = -1;
+        cmd->meter = -1;
         return cmd;
     }
     return NULL;
@@ -70,6 +72,7 @@ static void cmd_free(struct guest *g, struct cmd *cmd) {
     stream_out_close(g, &cmd->out[0]);
     stream_out_close(g, &cmd->out[1]);
     log_close(&cmd->log);
+    close_fd(&cmd->meter);
     if (cmd->tree)
         cmd->tree->used = false;
     cmd->id = 0;
@@ -284,6 +287,22 @@ static int cmd_open(struct guest *g, struct cmd *cmd, struct stdio *io, const st
     return adopt_streams(g, cmd, io, window);
 }
 
+/* In a cell machine: makes the memory in which the worker counts its fuel. */
+static int meter_open(const struct guest *g, struct cmd *cmd) {
+    if (g->worker < 0 || cmd->flags & MSG_EXEC_TOOL)
+        return 0;
+    cmd->meter = memfd_create("meter", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (cmd->meter < 0 || ftruncate(cmd->meter, sizeof(cmd->fuel)) < 0)
+        return -1;
+    return fcntl(cmd->meter, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
+}
+
+/* The number is the worker's word: it may be any. */
+static void meter_read(struct cmd *cmd) {
+    if (cmd->meter >= 0 && pread(cmd->meter, &cmd->fuel, sizeof(cmd->fuel), 0) != 8)
+        cmd->fuel = 0;
+}
+
 /* Starts a command that is in the table. On failure it sends the reply and frees the slot. */
 static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
                       const struct msg_exec *e) {
@@ -294,7 +313,7 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
                       .procs = cmd->tree ? cmd->tree->procs : -1,
                       .deadline_ns = cmd->deadline_ns};
     uint32_t window = e->window ? e->window : MSG_WINDOW_DEFAULT;
-    if (cmd_open(g, cmd, &io, e, window) < 0) {
+    if (cmd_open(g, cmd, &io, e, window) < 0 || meter_open(g, cmd) < 0) {
         say_failed(c, f, errno, MSG_STEP_STDIO);
         cmd_free(g, cmd);
         return;
@@ -307,6 +326,8 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
     }
     memcpy(s.stdio, io.child, sizeof(s.stdio));
     s.is_session = e->stdio[0] == MSG_STDIO_PTY;
+    s.worker = g->worker;
+    s.meter = cmd->meter;
     start_process(&s);
     g->is_childless = g->is_childless && s.failed_errno;
     if (s.failed_errno) {
@@ -508,7 +529,10 @@ static void send_credit(struct conn *c, struct cmd *cmd) {
 }
 
 static void send_exit(struct conn *c, struct cmd *cmd) {
-    struct frame_head head = {.type = MSG_EXIT, .id = cmd->id};
+    struct frame_head head = {.type = MSG_FUEL, .id = cmd->id};
+    if (cmd->meter >= 0)
+        guest_conn_send(c, &head, &(struct msg_fuel){cmd->fuel});
+    head.type = MSG_EXIT;
     guest_conn_send(c, &head, &cmd->exit);
     cmd->exit_sent = true;
 }
@@ -571,6 +595,7 @@ static void cmd_exited(struct guest *g, struct cmd *cmd, int status, const struc
     e->max_rss_kb = (uint64_t)usage->ru_maxrss;
     e->wall_us = (uint64_t)(now_ns() - cmd->started_ns) / 1000;
     cmd->state = MSG_STATE_EXITED;
+    meter_read(cmd);
     cmd->deadline_ns = 0;
     cmd->out[0].may_reopen = false;
     for (int i = 0; i < 2; i++) {

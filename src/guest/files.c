@@ -381,7 +381,8 @@ enum serve_result files_chmod(struct guest *g, struct conn *c, const struct fram
     ACT_AS(&m);
     char path[32];
     int fd DEFER_CLOSE = open_path(m.path.s, 0);
-    bool ok = fd >= 0 && refuse_proc(fd) == 0 && chmod(own_path(fd, path), m.mode & 07777) == 0;
+    bool ok = fd >= 0 && refuse_proc(fd) == 0 &&
+              fchmodat(usage_files.proc, own_path(fd, path), m.mode & 07777, 0) == 0;
     return files_answer(c, f, ok ? 0 : -1, "cannot change the mode of the file");
 }
 
@@ -402,8 +403,14 @@ int files_watch(int inotify, const struct msg_path *m, uint32_t events) {
     int fd DEFER_CLOSE = open_path(m->path.s, m->flags & MSG_NOFOLLOW ? O_NOFOLLOW : 0);
     if (fd < 0)
         return -errno;
+    /* inotify takes no directory, so the working directory has to be /proc for a moment. */
+    if (usage_files.is_hidden && fchdir(usage_files.proc) < 0)
+        return -errno;
     int wd = inotify_add_watch(inotify, own_path(fd, path), events);
-    return wd < 0 ? -errno : wd;
+    int r = wd < 0 ? -errno : wd;
+    if (usage_files.is_hidden && chdir("/") < 0)
+        _exit(1); /* relative paths would lead into /proc from now on */
+    return r;
 }
 
 /* Removal of files. A whole directory tree may take seconds, so a child process removes it. */

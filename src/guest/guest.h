@@ -138,6 +138,8 @@ struct cmd {
     struct stream_out out[2];
     struct log log;
     struct msg_exit exit;
+    int meter; /* memory in which the worker of a cell machine counts fuel; -1: none */
+    uint64_t fuel;
     bool exit_sent;
     bool killing; /* the process tree was killed, but may still have processes */
     int64_t started_ns, deadline_ns;
@@ -154,6 +156,7 @@ struct removal {
 struct guest {
     int epoll;
     int null;
+    int worker;     /* in a cell machine: the program that runs every command; else -1 */
     int relay[2];   /* the pipe of relay_write(); -1: not open */
     int clocks[2];  /* timers: the machine's deadline, and the start of a command */
     int reserve[2]; /* reserved descriptors, closed for a moment if another one must be opened */

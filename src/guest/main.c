@@ -9,6 +9,7 @@
  *   keep=FD,...   descriptors that are only kept open
  *   cover=NAME:FD a file over /proc/NAME        proc=P,C      /proc, and the host's /proc/cpuinfo
  *   memory=L,U,S  memory: limit, use, stat      quota=FD cpu=FD  cpu: limit, use
+ *   cell=FD       a cell machine: this program runs every command, and no other program runs
  *
  * The guest is started inside all namespaces, with its final root, seccomp filter and capabilities.
  */
@@ -183,6 +184,13 @@ static void arg_cpu(struct args *a, const char *v) {
     main_files_of(v, &usage_files.cpu, 1);
 }
 
+static void arg_cell(struct args *a, const char *v) {
+    (void)a;
+    the_guest.worker = descriptor_of(&v, '\0');
+    the_guest.features |= MSG_FEATURE_CELL;
+    usage_files.is_hidden = true;
+}
+
 static void arg_quota(struct args *a, const char *v) {
     (void)a;
     main_files_of(v, &usage_files.quota, 1);
@@ -200,6 +208,7 @@ static const struct {
     {"clean=", arg_clean},   {"cover=", arg_cover},
     {"proc=", arg_proc},     {"memory=", arg_memory},
     {"cpu=", arg_cpu},       {"quota=", arg_quota},
+    {"cell=", arg_cell},
 };
 
 static void args_read(struct args *a, char **argv) {
@@ -231,10 +240,12 @@ static void block_signals(void) {
 
 /*
  * Opens /dev/null until the descriptors 0, 1 and 2 are in use, so that no other descriptor gets
- * these numbers.
+ * these numbers. A cell machine has no /dev: there descriptor 0 is /dev/null.
  */
-static int open_null(void) {
+static int open_null(const struct guest *g) {
     int fd;
+    if (g->worker >= 0)
+        return fcntl(0, F_DUPFD_CLOEXEC, 3);
     do {
         fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     } while (fd >= 0 && fd < 3);
@@ -329,7 +340,7 @@ static int guest_init(struct guest *g, const struct args *a) {
     g->clocks[1] = start_clock();
     if (g->clocks[0] < 0 || g->clocks[1] < 0)
         return -1;
-    g->null = open_null();
+    g->null = open_null(g);
     reserve_restore(g);
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (g->null < 0 || g->epoll < 0 || watch_signals(g) < 0 ||
@@ -438,6 +449,7 @@ int main(int argc, char **argv) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     block_signals();
     struct args a = {.ctl = -1, .spawn = -1, .listen = -1, .admin = -1, .port = -1};
+    the_guest.worker = -1;
     args_read(&a, argv);
     if (!a.clean)
         reset_signals();

@@ -106,7 +106,9 @@ int tool_sha256(char **argv) {
 static void locate(const char *path) {
     char own[32];
     int fd DEFER_CLOSE = sys_open(AT_FDCWD, path, O_PATH, 0);
-    ssize_t n = fd >= 0 ? readlink(own_path(fd, own), put.path, sizeof(put.path) - 1) : -1;
+    ssize_t n =
+        fd >= 0 ? readlinkat(usage_files.proc, own_path(fd, own), put.path, sizeof(put.path) - 1)
+                : -1;
     if (n > 0)
         put.path[n] = '\0';
     else if (strlen(path) < sizeof(put.path))

@@ -12,6 +12,7 @@
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 
+#include "base/cell_command.h"
 #include "guest/account.h"
 #include "guest/sys.h"
 
@@ -75,6 +76,24 @@ static int join_cgroup(struct start *s) {
     return s->procs < 0 || write(s->procs, "0", 1) == 1 ? 0 : -1;
 }
 
+static bool runs_worker(const struct start *s) {
+    return s->worker >= 0 && !s->tool;
+}
+
+enum { WORKER_FD = CELL_METER_FD + 1, ABOVE_FDS = 16 };
+
+/*
+ * In a cell machine, keeps the meter and the worker's program too. They are moved out of the way
+ * first. The program's descriptor is closed by its exec.
+ */
+static int keep_worker(const struct start *s) {
+    int meter = fcntl(s->meter, F_DUPFD, ABOVE_FDS), worker = fcntl(s->worker, F_DUPFD, ABOVE_FDS);
+    return meter < 0 || worker < 0 || dup2(meter, CELL_METER_FD) < 0 ||
+                   dup3(worker, WORKER_FD, O_CLOEXEC) < 0
+               ? -1
+               : 0;
+}
+
 /* Sets descriptors 0, 1 and 2 of the command and closes all others. */
 static int set_stdio(struct start *s) {
     setsid();
@@ -83,7 +102,13 @@ static int set_stdio(struct start *s) {
             return -1;
     if (s->is_session && ioctl(0, TIOCSCTTY, 0) < 0)
         return -1;
-    (void)!syscall(SYS_close_range, 3u, ~0u, 0u);
+    if (!runs_worker(s)) {
+        (void)!syscall(SYS_close_range, 3u, ~0u, 0u);
+        return 0;
+    }
+    if (keep_worker(s) < 0)
+        return -1;
+    (void)!syscall(SYS_close_range, WORKER_FD + 1u, ~0u, 0u);
     return 0;
 }
 
@@ -211,6 +236,8 @@ static void exec_bash(void) {
 static int exec_program(struct start *s) {
     if (s->tool)
         _exit(s->tool(argv_slots + 1));
+    if (runs_worker(s)) /* a cell machine never executes a file of its own */
+        return (int)syscall(SYS_execveat, WORKER_FD, "", argv_slots + 1, env_slots, AT_EMPTY_PATH);
     if (s->exec->flags & MSG_EXEC_SHELL)
         exec_bash();
     const char *name = argv_slots[1];

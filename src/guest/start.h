@@ -17,9 +17,10 @@ struct start {
     int stdio[3];    /* descriptors that become 0, 1 and 2 of the command; all are above 2 */
     bool is_session; /* stdio[0] becomes the controlling terminal */
     int (*tool)(char **argv); /* function that runs in the child instead of a program; NULL: none */
-    const uint64_t *files;    /* RLIMIT_NOFILE of the command: soft, hard */
-    int procs;                /* cgroup.procs of the command's tree, or -1 */
-    int64_t deadline_ns;      /* when a child that did not exec is killed; 0: START_MAX_NS */
+    int worker, meter; /* in a cell machine: its worker program, and memory to count fuel; or -1 */
+    const uint64_t *files; /* RLIMIT_NOFILE of the command: soft, hard */
+    int procs;             /* cgroup.procs of the command's tree, or -1 */
+    int64_t deadline_ns;   /* when a child that did not exec is killed; 0: START_MAX_NS */
     /* Results of start_process(). */
     pid_t pid;
     int failed_errno; /* errno of the failed start; 0: the process runs */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "guest/usage.h"
 
 #define RESOLVE_NO_MAGICLINKS 0x02 /* from linux/openat2.h */
 
@@ -48,15 +49,20 @@ static inline int sys_set_gid(uint32_t gid) {
     return (int)(r < 0 && errno == EINVAL ? syscall(SYS_setresgid, gid, gid, gid) : r);
 }
 
-/* Writes the /proc path of a descriptor, for system calls that take only a path. */
+/*
+ * Writes the /proc path of a descriptor, for system calls that take only a path. In a cell machine,
+ * where /proc is not mounted, it is relative to usage_files.proc; so use it with that directory.
+ */
 static inline const char *own_path(int fd, char ret[32]) {
-    static const char prefix[] = "/proc/self/fd/";
-    memcpy(ret, prefix, sizeof(prefix));
+    static const char whole[] = "/proc/self/fd/";
+    const char *prefix = usage_files.is_hidden ? whole + sizeof("/proc") : whole;
+    size_t len = strlen(prefix);
+    memcpy(ret, prefix, len);
     char digits[12];
     int n = 0;
     for (unsigned v = (unsigned)fd; n == 0 || v > 0; v /= 10)
         digits[n++] = (char)('0' + v % 10);
-    char *at = ret + sizeof(prefix) - 1;
+    char *at = ret + len;
     while (n > 0)
         *at++ = digits[--n];
     *at = '\0';

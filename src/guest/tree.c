@@ -59,7 +59,7 @@ uint32_t tree_spares(const struct guest *g) {
  */
 static int members_open(const struct tree *t) {
     char path[32];
-    return open(own_path(t->procs, path), O_RDONLY | O_CLOEXEC);
+    return openat(usage_files.proc, own_path(t->procs, path), O_RDONLY | O_CLOEXEC);
 }
 
 /*
@@ -179,9 +179,14 @@ static bool process_read(int proc, const char *pid, struct process *ret) {
 #define WALK_MAX 1024
 
 static int processes_list(struct process *ret, int max) {
-    DIR *dir = opendir("/proc");
-    if (!dir)
+    /* A cell machine has no /proc, but its guest has a descriptor. */
+    int proc = openat(usage_files.proc, usage_files.is_hidden ? "." : "/proc",
+                      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = proc >= 0 ? fdopendir(proc) : NULL;
+    if (!dir) {
+        close_fd(&proc);
         return -1;
+    }
     int n = 0;
     for (struct dirent *e; n < max && (e = readdir(dir));)
         if (e->d_name[0] >= '1' && e->d_name[0] <= '9')

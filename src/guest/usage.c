@@ -8,7 +8,7 @@
 
 #include "guest/sys.h"
 
-struct usage_files usage_files = {-1, -1, {-1, -1, -1}, -1, -1};
+struct usage_files usage_files = {-1, false, -1, {-1, -1, -1}, -1, -1};
 
 enum { TEXT_SIZE = 16384, QUOTA_PERIOD_US = 100000 };
 

@@ -10,7 +10,8 @@
 #include "base/text/procview.h"
 
 struct usage_files {
-    int proc;       /* /proc of the machine */
+    int proc;       /* /proc of the machine; -1: use the mounted one */
+    bool is_hidden; /* a cell machine: /proc is not mounted, so `proc` is the only way to it */
     int processors; /* the host's /proc/cpuinfo */
     int memory[3];  /* files of the memory group: limit, use, memory.stat */
     int quota, cpu; /* files of the cpu group: limit, use */

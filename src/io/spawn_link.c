@@ -40,8 +40,9 @@ int spawn_try_connect(const struct place *place, struct err *err) {
 }
 
 static int spawn_link_start(const struct place *place, void (**waiting)(void), struct err *err) {
-    char guest[PLACE_SIZE + 16], archiver[PLACE_SIZE + 16];
-    const char *const args[] = {"--guest", guest, "--archiver", archiver, NULL};
+    char guest[PLACE_SIZE + 16], archiver[PLACE_SIZE + 16], worker[PLACE_SIZE + 16];
+    const char *const args[] = {"--guest", guest, "--archiver", archiver, "--worker", worker, NULL};
+    snprintf(worker, sizeof(worker), "%s/carrel-cell", place->libexec);
     snprintf(guest, sizeof(guest), "%s/carrel-guest", place->libexec);
     snprintf(archiver, sizeof(archiver), "%s/carrel-image", place->libexec);
     return launch(place, "carrel-spawn", "spawn.log", args, waiting, err);

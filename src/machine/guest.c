@@ -81,6 +81,10 @@ bool guest_has_names(const struct guest *g) {
     return !guest_incarnation(g) || guest_features(g) & MSG_FEATURE_NAMES;
 }
 
+bool guest_is_cell(const struct guest *g) {
+    return guest_incarnation(g) && guest_features(g) & MSG_FEATURE_CELL;
+}
+
 bool guest_has_copies(const struct guest *g) {
     return !guest_incarnation(g) || guest_features(g) & MSG_FEATURE_COPY;
 }
@@ -389,6 +393,16 @@ static int take_exit(struct guest *g, const struct frame *f) {
     return 0;
 }
 
+static int take_fuel(struct guest *g, const struct frame *f) {
+    struct msg_fuel m;
+    struct guest_command *c = guest_command_find(g, f->head.id);
+    if (msg_get_fuel(f, &m) < 0)
+        return -1;
+    if (c && !c->has_exited && c->fuel)
+        c->fuel(c->arg, m.used);
+    return 0;
+}
+
 /* Id 0 means that events of unknown watches were lost: notify every watch. */
 static int take_event(struct guest *g, const struct frame *f) {
     struct msg_event m;
@@ -438,7 +452,7 @@ static frame_fn *handler_of(struct guest *g, const struct frame *f) {
         [MSG_EXEC_STARTED] = take_started, [MSG_EXEC_FAILED] = take_failed,
         [MSG_STDOUT] = take_data,          [MSG_STDERR] = take_data,
         [MSG_CREDIT] = take_credit,        [MSG_EXIT] = take_exit,
-        [MSG_EVENT] = take_event,
+        [MSG_EVENT] = take_event,          [MSG_FUEL] = take_fuel,
     };
     size_t count = sizeof(about_commands) / sizeof(*about_commands);
     if (!fits_request(g, f))

@@ -34,6 +34,8 @@ uint64_t guest_incarnation(const struct guest *g);       /* 0 before the guest s
 uint32_t guest_features(const struct guest *g);
 /* False: the guest has said that it cannot look up users (MSG_EXEC_NAMED). */
 bool guest_has_names(const struct guest *g);
+/* True: the guest has said that it runs every command in the cell worker. */
+bool guest_is_cell(const struct guest *g);
 /* False: the guest has said that it cannot copy output to descriptors (MSG_EXEC_COPY). */
 bool guest_has_copies(const struct guest *g);
 
@@ -69,6 +71,7 @@ struct guest_command {
     void (*data)(void *arg, unsigned stream, uint64_t offset, const uint8_t *p, uint32_t n,
                  bool eof);                              /* output that the guest sends in frames */
     void (*credit)(void *arg, uint64_t consumed);        /* consumed: bytes of standard input */
+    void (*fuel)(void *arg, uint64_t used);              /* in a cell machine, before `exited` */
     void (*exited)(void *arg, const struct msg_exit *m); /* once; guest_forget() acknowledges it */
     void (*lost)(void *arg, const struct err *err);      /* the connection broke */
     struct guest_command *next;                          /* from here on: used by guest.c */

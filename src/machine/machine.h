@@ -42,6 +42,7 @@ struct machine_spec {
      */
     bool early;
     bool same;         /* the machine existed before and keeps its identity */
+    bool cell;         /* the machine is a cell: every command runs in the cell worker */
     bool gate;         /* open the sockets of the gate: see `doors` */
     const char *stack; /* layers of the machine's root (base/layers.h); NULL: only the image */
     /* Id of a machine. If the host's packages changed after its creation, `create` fails with

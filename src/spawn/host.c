@@ -209,28 +209,38 @@ static int open_dev(int workshop, int host, struct err *err) {
     return TAKE_FD(dev);
 }
 
-/* Copies the guest program with execute but without read permission, so that no process in a box
+/* Copies a program of ours with execute but without read permission, so that no process in a box
  * may trace pid 1. */
-static int open_guest(int workshop, const char *path, uid_t owner, struct err *err) {
-    struct tree_copy how = {.max_bytes = 8 << 20};
+static int open_program(int workshop, const char *name, const char *path, uid_t owner,
+                        struct err *err) {
+    struct tree_copy how = {.max_bytes = 64 << 20};
     char real[PATH_MAX];
     /*
      * Resolve links first: a link would be copied as a link, and chmod would change the program
      * itself.
      */
     if (faccessat(AT_FDCWD, path, R_OK, 0) < 0 || !realpath(path, real))
-        return err_sys(err, "cannot open the guest program '%s'", path);
-    if (tree_copy(AT_FDCWD, real, workshop, "guest", &how, err) < 0)
+        return err_sys(err, "cannot open the program '%s'", path);
+    if (tree_copy(AT_FDCWD, real, workshop, name, &how, err) < 0)
         return -1;
     /*
-     * The owner of the guest program must not exist in the box, or root in the box would own the
+     * The owner of the program must not exist in the box, or root in the box would own the
      * file.
      */
-    if ((owner && fchownat(workshop, "guest", owner, owner, AT_SYMLINK_NOFOLLOW) < 0) ||
-        fchmodat(workshop, "guest", 0111, 0) < 0)
-        return err_sys(err, "cannot set owner and mode of the copied guest program");
-    int fd = openat(workshop, "guest", O_PATH | O_CLOEXEC);
-    return fd < 0 ? err_sys(err, "cannot open the copied guest program") : fd;
+    if ((owner && fchownat(workshop, name, owner, owner, AT_SYMLINK_NOFOLLOW) < 0) ||
+        fchmodat(workshop, name, 0111, 0) < 0)
+        return err_sys(err, "cannot set owner and mode of the copied program '%s'", path);
+    int fd = openat(workshop, name, O_PATH | O_CLOEXEC);
+    return fd < 0 ? err_sys(err, "cannot open the copied program '%s'", path) : fd;
+}
+
+/* Without the program there are no cell machines. */
+static int open_worker(struct spawner *s, const char *path, uid_t owner, struct err *err) {
+    s->worker = -1;
+    if (!path || faccessat(AT_FDCWD, path, R_OK, 0) < 0)
+        return 0;
+    s->worker = open_program(s->maker.workshop, "cell", path, owner, err);
+    return s->worker < 0 ? -1 : 0;
 }
 
 static void find_masks(struct spawner *s) {
@@ -394,8 +404,8 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
     uid_t unknown = s->rootless ? s->maker.slots.base + 1000 : 0;
     if ((s->anchor_ns = open_anchor(s->proc, s->maker.workshop, unknown, err)) < 0 ||
         (!s->maker.has_nodes && (s->dev = open_dev(s->maker.workshop, s->host, err)) < 0) ||
-        (s->guest = open_guest(s->maker.workshop, paths->guest, unknown, err)) < 0 ||
-        filter_build(&s->filter, err) < 0)
+        (s->guest = open_program(s->maker.workshop, "guest", paths->guest, unknown, err)) < 0 ||
+        open_worker(s, paths->worker, unknown, err) < 0 || filter_build(&s->filter, err) < 0)
         return -1;
     if (paths->archiver && paths->archiver[0] == '/')
         snprintf(s->archiver, sizeof(s->archiver), "%s", paths->archiver);

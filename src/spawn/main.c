@@ -37,15 +37,11 @@ struct options {
 };
 
 static const struct option long_options[] = {
-    {"run", required_argument, NULL, 'r'},
-    {"home", required_argument, NULL, 'h'},
-    {"guest", required_argument, NULL, 'g'},
-    {"idle-ms", required_argument, NULL, 'i'},
-    {"archiver", required_argument, NULL, 'a'},
-    {"ready-fd", required_argument, NULL, 'f'},
-    {"uid-base", required_argument, NULL, 'u'},
-    {"ready-boxes", required_argument, NULL, 'b'},
-    {NULL, 0, NULL, 0},
+    {"run", required_argument, NULL, 'r'},         {"home", required_argument, NULL, 'h'},
+    {"guest", required_argument, NULL, 'g'},       {"worker", required_argument, NULL, 'w'},
+    {"idle-ms", required_argument, NULL, 'i'},     {"archiver", required_argument, NULL, 'a'},
+    {"ready-fd", required_argument, NULL, 'f'},    {"uid-base", required_argument, NULL, 'u'},
+    {"ready-boxes", required_argument, NULL, 'b'}, {NULL, 0, NULL, 0},
 };
 
 static int read_options(int argc, char **argv, struct options *o, struct err *err) {
@@ -60,6 +56,9 @@ static int read_options(int argc, char **argv, struct options *o, struct err *er
             break;
         case 'g':
             o->paths.guest = optarg;
+            break;
+        case 'w':
+            o->paths.worker = optarg;
             break;
         case 'a':
             o->paths.archiver = optarg;

@@ -118,6 +118,7 @@ struct spawner {
     /* mount of the /dev that boxes share, if they cannot have their own device nodes; or -1 */
     int dev;
     int guest;
+    int worker; /* descriptor of carrel-cell; -1: not installed, so there are no cell machines */
     struct sock_fprog filter;
     struct mask masks[MASK_MAX + 1];
     struct cgroups cgroups;
@@ -157,7 +158,7 @@ struct spawner {
 };
 
 struct spawner_paths {
-    const char *run, *home, *guest, *archiver;
+    const char *run, *home, *guest, *worker, *archiver;
 };
 
 /* host.c: sets up everything that a spawner needs before its first box. */

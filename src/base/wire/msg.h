@@ -98,6 +98,7 @@ enum msg_type {
     MSG_LOG_WAIT, /* struct msg_log: sizes that the host has seen -> LOG_GREW once they differ */
     MSG_LOG_GREW, /* struct msg_log; at once for a second LOG_WAIT, or if another host attaches */
     MSG_LOG_OPEN, /* -> OK with the descriptor of the log; ERROR `not_found`: there is no log */
+    MSG_FUEL,     /* struct msg_fuel, to the host: before the EXIT of a command of a cell machine */
 
     /* Files. Paths are resolved in the machine; links of /proc (fd, root, exe, cwd) are refused. */
     MSG_STAT = 48, /* struct msg_path, flag MSG_NOFOLLOW -> ENTRY */
@@ -168,6 +169,7 @@ enum msg_feature {
     MSG_FEATURE_MEMORY = 8,     /* commands run in the machine's limit cgroups (v1: by thread) */
     MSG_FEATURE_NAMES = 16,     /* the guest knows MSG_EXEC_NAMED */
     MSG_FEATURE_COPY = 32,      /* the guest knows MSG_EXEC_COPY */
+    MSG_FEATURE_CELL = 64,      /* every command runs in the cell worker, never as a program */
 };
 
 struct msg_hello {
@@ -298,6 +300,10 @@ struct msg_exit {
     uint64_t system_us;
     uint64_t max_rss_kb;
     uint64_t wall_us;
+};
+
+struct msg_fuel {
+    uint64_t used; /* as the worker counted; a worker that was taken over can say anything */
 };
 
 struct msg_signal {
@@ -501,6 +507,7 @@ int msg_decode(const struct frame *frame, enum msg_type kind, void *ret, size_t 
     X(errors, STDERR, msg_data)             \
     X(credit, CREDIT, msg_credit)           \
     X(exit, EXIT, msg_exit)                 \
+    X(fuel, FUEL, msg_fuel)                 \
     X(signal, SIGNAL, msg_signal)           \
     X(resize, RESIZE, msg_resize)           \
     X(attach, ATTACH, msg_attach)           \

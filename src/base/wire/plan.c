@@ -119,6 +119,7 @@ static const struct field {
     {9, KIND_U64, CREATE, AT(plan.linger)},
     {10, KIND_U64, CREATE, AT(plan.gate)},
     {19, KIND_U64, CREATE, AT(plan.same)},
+    {29, KIND_U64, CREATE, AT(plan.cell)},
     {17, KIND_TEXT, STACK, AT(plan.stack)},
     {27, KIND_TEXT, CREATE, AT(plan.undrifted)},
     {28, KIND_TEXT, STORE, AT(plan.store)},

@@ -127,6 +127,7 @@ struct plan {
     uint64_t deadline_ms;
     uint64_t linger;              /* enum plan_linger */
     uint64_t same;                /* 1: the machine existed before and keeps its identity */
+    uint64_t cell;                /* 1: a cell machine: every command runs in the cell worker */
     uint64_t gate;                /* 1: CREATED has PLAN_GATE_FDS, before the uppers */
     char stack[LAYERS_TEXT_SIZE]; /* base/layers.h; empty: the image alone */
     char store[ID_SIZE];          /* store of the daemon; the box belongs to it */

@@ -292,6 +292,7 @@ static void fill_plan(struct plan *p, const struct machine_host *h,
     p->deadline_ms = spec->deadline_ms;
     p->linger = spec->linger ? PLAN_DAEMONS : PLAN_NOBODYS;
     p->gate = spec->gate;
+    p->cell = spec->cell;
     p->same = spec->same;
     snprintf(p->undrifted, sizeof(p->undrifted), "%s", spec->undrifted ? spec->undrifted : "");
     for (size_t i = 0; i < spec->grant_count; i++)

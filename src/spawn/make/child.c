@@ -427,10 +427,9 @@ static void hold_disks(const struct setup *s) {
              move_mount(s->c->root->held_side, "", AT_FDCWD, "/held/m", MOVE_MOUNT_F_EMPTY_PATH));
 }
 
-static void build_root(struct setup *s) {
+/* The mounts that programs of a Linux userland need. A cell machine has only its own files. */
+static void build_userland(struct setup *s) {
     const struct rootfs *r = s->c->root;
-    STEP("attach the root filesystem",
-         move_mount(r->root, "", AT_FDCWD, "/a", MOVE_MOUNT_F_EMPTY_PATH));
     if (r->usr >= 0)
         TRY("attach /usr", mount_attach(r->usr, r->root, "usr"));
     TRY("attach /proc", mount_attach(s->proc, r->root, "proc"));
@@ -440,6 +439,14 @@ static void build_root(struct setup *s) {
         replace(s);
     }
     mount_dev(s, r->root);
+}
+
+static void build_root(struct setup *s) {
+    const struct rootfs *r = s->c->root;
+    STEP("attach the root filesystem",
+         move_mount(r->root, "", AT_FDCWD, "/a", MOVE_MOUNT_F_EMPTY_PATH));
+    if (!s->plan.cell)
+        build_userland(s);
     hold_disks(s);
     umask(022);
     mount_grants(s, r->root);
@@ -548,6 +555,10 @@ static void list_arguments(const struct setup *s, struct handover *h) {
         arg(h, "keep=%u", hand(h, s->c->root->lock));
     list_cgroups(s->c->cgroup, h);
     list_covers(s, h);
+    if (s->plan.cell) {
+        arg(h, "cell=%u", hand(h, s->c->worker));
+        arg(h, "proc=%u", hand(h, s->proc));
+    }
     arg(h, "deadline_ms=%" PRIu64, s->plan.deadline_ms);
     arg(h, "linger=%d", s->plan.linger ? 1 : 0);
     arg(h, "clean=1");
@@ -559,8 +570,8 @@ static void keep_own(struct setup *s, struct child *c, struct rootfs *root,
                      struct cgroup_set *set) {
     int *own[FD_MAX] = {&c->anchor_ns,  &c->guest,        &c->dev,    &c->orders,  &root->lock,
                         &root->userns,  &root->root,      &root->usr, &root->meta, &root->shm,
-                        &root->held[0], &root->held_side, &s->proc};
-    unsigned n = 13;
+                        &root->held[0], &root->held_side, &s->proc,   &c->worker};
+    unsigned n = 14;
     int last = HIGH_FD;
     for (int i = 0; i < CGROUP_TASKS; i++)
         own[n++] = &set->tasks[i];
@@ -601,7 +612,8 @@ static void arrange(const struct setup *s, struct handover *h) {
  * /dev/null.
  */
 static void null_stdio(const struct setup *s) {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int null = s->plan.cell ? openat(s->c->dev, "null", O_RDWR | O_CLOEXEC)
+                            : open("/dev/null", O_RDWR | O_CLOEXEC);
     STEP("open /dev/null", null);
     for (int fd = 0; fd < 3; fd++)
         STEP("open /dev/null", dup2(null, fd));

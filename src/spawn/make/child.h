@@ -25,6 +25,7 @@ struct mask {
 struct child {
     int anchor_ns; /* the anchor: a mount namespace with one empty read-only mount */
     int guest;     /* descriptor of the program carrel-guest, executable and not readable */
+    int worker;    /* descriptor of carrel-cell, which runs the commands of cell machines; or -1 */
     const struct mask *masks; /* names in /proc to hide; the last name is NULL */
     const struct sock_fprog *filter;
     const struct rootfs *root;

@@ -273,8 +273,20 @@ bool plan_is_restacked(const struct plan *plan) {
     return plan->stack[0] || image_id_valid(plan->image);
 }
 
+/* The `host` image has programs of the host, which a cell machine never runs. */
+static int cell_can_be_made(const struct spawner *s, const struct plan *plan, struct err *err) {
+    if (s->worker < 0)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "cannot create a cell machine: the program carrel-cell is not installed");
+    if (!image_id_valid(plan->image))
+        return err_set(err, ERR_INVALID, "a cell machine needs an image of its own");
+    return 0;
+}
+
 int making_gather(struct spawner *s, const struct plan *plan, const int *fds, struct making *m,
                   struct err *err) {
+    if (plan->cell && cell_can_be_made(s, plan, err) < 0)
+        return -1;
     if (pool_take(s, plan, &m->berth, err) < 0)
         return -1;
     m->has_berth = true;
@@ -282,7 +294,7 @@ int making_gather(struct spawner *s, const struct plan *plan, const int *fds, st
         return -1;
     if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 ||
         open_channels(m, err) < 0 || making_listen(s, m, plan, err) < 0 ||
-        (plan->stack[0] && !plan->same && renew_identity(m, plan, err) < 0))
+        (plan->stack[0] && !plan->same && !plan->cell && renew_identity(m, plan, err) < 0))
         return -1;
     for (unsigned i = 0; i < plan->grant_count; i++)
         if (rootfs_grant(&s->maker, &m->berth.root, &plan->grants[i], i, fds[i], &m->grants[i],

@@ -80,6 +80,7 @@ static pid_t bear(const struct spawner *s, const struct birth *b, int *ret_pidfd
         const struct child child = {
             .anchor_ns = s->anchor_ns,
             .guest = s->guest,
+            .worker = s->worker,
             .masks = s->masks,
             .filter = &s->filter,
             .root = &b->root,
@@ -121,15 +122,15 @@ static void reset_signals(void) {
  * the spawner has freed is not kept.
  */
 static void nursery_main(struct spawner *s, int socket) {
-    int *own[] = {&socket, &s->anchor_ns, &s->guest};
-    enum { HIGH = 512 };
+    int *own[] = {&socket, &s->anchor_ns, &s->guest, &s->worker};
+    enum { HIGH = 512, OWN = sizeof(own) / sizeof(*own) };
     prctl(PR_SET_NAME, "carrel-nursery");
     reset_signals();
     malloc_trim(0);
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < OWN; i++)
         *own[i] = fcntl(*own[i], F_DUPFD_CLOEXEC, HIGH);
     close_range(3, HIGH - 1, 0);
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < OWN; i++)
         *own[i] = fcntl(*own[i], F_DUPFD_CLOEXEC, 3);
     close_range(HIGH, ~0u, 0);
     for (;;)

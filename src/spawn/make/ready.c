@@ -167,7 +167,8 @@ bool ready_refill(struct spawner *s) {
  * namespaces of a guest.
  */
 static bool ready_fits(const struct spawner *s, const struct plan *plan) {
-    return plan->grant_count == 0 && !plan->stack[0] && !(s->rootless && plan->hostname[0]) &&
+    return plan->grant_count == 0 && !plan->stack[0] && !plan->cell &&
+           !(s->rootless && plan->hostname[0]) &&
            (!plan->disk_bytes || plan->disk_bytes == s->maker.usual) &&
            (!plan->mem_bytes || plan->mem_bytes >= LIMIT_MEM);
 }
