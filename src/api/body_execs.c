@@ -80,6 +80,7 @@ static const struct field usage_view[] = {
     {"system_us", SHOW_NUMBER, AT(struct usage_view, system_us), NULL, .required = true},
     {"max_rss_kb", SHOW_NUMBER, AT(struct usage_view, max_rss_kb), NULL, .required = true},
     {"wall_us", SHOW_NUMBER, AT(struct usage_view, wall_us), NULL, .required = true},
+    {"fuel", SHOW_COUNT, AT(struct usage_view, fuel), "fuel that the command used; only in a cell"},
 };
 const struct schema usage_schema = SCHEMA("Usage", struct usage_view, usage_view);
 

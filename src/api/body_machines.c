@@ -3,7 +3,7 @@
 #include "base/limits.h"
 #include "service/view.h"
 
-static const char *const kinds[] = {"box", NULL};
+static const char *const kinds[] = {"box", "cell", NULL};
 static const char *const modes[] = {"ro", "cow", "rw", NULL};
 static const char *const policies[] = {"every", "risky", "manual", NULL};
 static const char *const machine_states[] = {"creating", "running", "paused", "stopped",
@@ -20,6 +20,10 @@ static const struct field limits_request[] = {
      .min = LIMIT_PIDS_MIN, .max = 1 << 22},
     {"disk", FIELD_SIZE, AT(struct limits_request, disk), "limit of bytes on the machine's disk",
      .min = LIMIT_DISK_MIN, .max = LIMIT_DISK_MAX},
+    {"fuel", FIELD_NUMBER, AT(struct limits_request, fuel),
+     "cell: limit of fuel (instructions) of each command", .min = 1, .max = LIMIT_FUEL_MAX},
+    {"fuel_rate", FIELD_NUMBER, AT(struct limits_request, fuel_rate),
+     "cell: limit of fuel per second of each command; 0: none", .max = LIMIT_FUEL_MAX},
 };
 const struct schema limits_request_schema =
     SCHEMA("LimitsRequest", struct limits_request, limits_request);
@@ -136,6 +140,9 @@ static const struct field limits_view[] = {
     {"pids", SHOW_NUMBER, AT(struct limits_view, pids), NULL, .required = true},
     {"disk", SHOW_NUMBER, AT(struct limits_view, disk), "limit of disk space, in bytes",
      .required = true},
+    {"fuel", SHOW_COUNT, AT(struct limits_view, fuel), "cell: limit of fuel of each command"},
+    {"fuel_rate", SHOW_COUNT, AT(struct limits_view, fuel_rate),
+     "cell: limit of fuel per second, if there is one"},
 };
 const struct schema limits_schema = SCHEMA("Limits", struct limits_view, limits_view);
 

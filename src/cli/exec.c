@@ -149,6 +149,8 @@ static void command_print_json(const struct command_setup *c, const struct comma
     jot_u64(&j, "system_us", x->system_us);
     jot_u64(&j, "wall_us", x->wall_us);
     jot_u64(&j, "max_rss_kb", x->max_rss_kb);
+    if (x->fuel)
+        jot_u64(&j, "fuel", x->fuel);
     jot_end(&j, '}');
     if (end->has_grants)
         jot_u64(&j, "changed_files", end->changed_files);

@@ -33,7 +33,7 @@ struct new_options {
          "KIND",                                                                                 \
          OPTION_TEXT,                                                                            \
          offsetof(type, member.kind),                                                            \
-         "kind of machine: box, a Linux sandbox (default, the only kind here)"},                 \
+         "kind of machine: box runs Linux programs (default), cell runs WebAssembly"},           \
         {0,                                                                                      \
          "image",                                                                                \
          "IMAGE",                                                                                \
@@ -41,6 +41,18 @@ struct new_options {
          offsetof(type, member.image),                                                           \
          "image to start from (default: host, the programs of this host)"},                      \
         SPEC_OPTIONS(type, member.spec),                                                         \
+        {0,                                                                                      \
+         "fuel",                                                                                 \
+         "N",                                                                                    \
+         OPTION_NUMBER,                                                                          \
+         offsetof(type, member.spec.fuel),                                                       \
+         "cell: limit of instructions of each command (default: 100 billion)"},                  \
+        {0,                                                                                      \
+         "fuel-rate",                                                                            \
+         "N",                                                                                    \
+         OPTION_NUMBER,                                                                          \
+         offsetof(type, member.spec.fuel_rate),                                                  \
+         "cell: limit of instructions per second (default: unlimited)"},                         \
         {0, "ttl", "TIME", OPTION_DURATION, offsetof(type, member.spec.ttl_ms), SPEC_TTL_HELP},  \
         {0,                                                                                      \
          "idle",                                                                                 \

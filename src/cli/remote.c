@@ -366,14 +366,16 @@ int remote_start(struct session *s, const int *fds, uint32_t count, struct err *
 static void take_exec(struct session *s, const json_t *x) {
     const json_t *usage = json_object_get(x, "usage");
     struct session_result *r = &s->result;
-    *r = (struct session_result){.end = answer_end(x),
-                                 .status = (int)client_number(x, "status"),
-                                 .signal = (uint32_t)client_number(x, "signal"),
-                                 .user_us = (uint64_t)client_number(usage, "user_us"),
-                                 .system_us = (uint64_t)client_number(usage, "system_us"),
-                                 .max_rss_kb = (uint64_t)client_number(usage, "max_rss_kb"),
-                                 .wall_us = (uint64_t)client_number(usage, "wall_us"),
-                                 .check_step = json_is_true(json_object_get(x, "check_step"))};
+    *r = (struct session_result){
+        .end = answer_end(x),
+        .status = (int)client_number(x, "status"),
+        .signal = (uint32_t)client_number(x, "signal"),
+        .user_us = (uint64_t)client_number(usage, "user_us"),
+        .system_us = (uint64_t)client_number(usage, "system_us"),
+        .max_rss_kb = (uint64_t)client_number(usage, "max_rss_kb"),
+        .wall_us = (uint64_t)client_number(usage, "wall_us"),
+        .fuel = json_object_get(usage, "fuel") ? (uint64_t)client_number(usage, "fuel") : 0,
+        .check_step = json_is_true(json_object_get(x, "check_step"))};
     if (r->end == EXEC_END_FAILED)
         snprintf(r->reason, sizeof(r->reason), "%s", client_text(x, "reason"));
     s->output_open = false;

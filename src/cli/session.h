@@ -44,6 +44,7 @@ struct session_result {
     uint32_t signal;  /* signal that ended it, or 0 */
     char reason[200]; /* why the command did not start; empty: it started */
     uint64_t user_us, system_us, wall_us, max_rss_kb;
+    uint64_t fuel;   /* used by a command of a cell machine; 0: not known */
     bool check_step; /* the step after the command may have no restore point: ask */
 };
 

@@ -26,6 +26,10 @@ static void put_limits(struct jot *j, const struct spec *s) {
         jot_u64(j, "pids", s->pids);
     if (s->disk)
         jot_u64(j, "disk", s->disk);
+    if (s->fuel)
+        jot_u64(j, "fuel", s->fuel);
+    if (s->fuel_rate)
+        jot_u64(j, "fuel_rate", s->fuel_rate);
     jot_end(j, '}');
 }
 
@@ -51,6 +55,8 @@ static int spec_check(const struct spec *s, struct err *err) {
         {"--cpus", AMOUNT_MILLIS, s->cpu_milli, LIMIT_CPU_MIN_MILLI, LIMIT_CPU_MAX_MILLI},
         {"--pids", AMOUNT_ONES, s->pids, LIMIT_PIDS_MIN, LIMIT_PIDS_MAX},
         {"--ttl", AMOUNT_MS, s->ttl_ms, 1, LIMIT_TTL_MAX_MS},
+        {"--fuel", AMOUNT_ONES, s->fuel, 1, LIMIT_FUEL_MAX},
+        {"--fuel-rate", AMOUNT_ONES, s->fuel_rate, 1, LIMIT_FUEL_MAX},
     };
     return ranges_check(rows, sizeof(rows) / sizeof(*rows), err);
 }
@@ -59,7 +65,7 @@ int spec_put(struct jot *j, const struct spec *s, const struct grants *g, const 
              struct err *err) {
     if (spec_check(s, err) < 0)
         return -1;
-    if (s->mem || s->cpu_milli || s->pids || s->disk)
+    if (s->mem || s->cpu_milli || s->pids || s->disk || s->fuel || s->fuel_rate)
         put_limits(j, s);
     spec_put_duration(j, "ttl", s->ttl_ms);
     if (g->count)

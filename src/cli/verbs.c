@@ -91,12 +91,12 @@ static int put_env(struct jot *j, const struct new_options *o, struct err *err) 
     return 0;
 }
 
-/* Other kinds are planned: a machine of one is refused here, with the name of the option. */
+/* The kind vm is planned: a machine of it is refused here, with the name of the option. */
 static int check_kind(const char *kind, struct err *err) {
-    if (!kind || strcmp(kind, "box") == 0)
+    if (!kind || strcmp(kind, "box") == 0 || strcmp(kind, "cell") == 0)
         return 0;
-    if (strcmp(kind, "vm") != 0 && strcmp(kind, "cell") != 0)
-        return err_set(err, ERR_INVALID, "--kind %s: must be box", kind);
+    if (strcmp(kind, "vm") != 0)
+        return err_set(err, ERR_INVALID, "--kind %s: must be box or cell", kind);
     err_set(err, ERR_UNSUPPORTED, "--kind %s: not available on this host", kind);
     return err_remedy(err, "use --kind box; see carrel doctor");
 }
@@ -328,6 +328,9 @@ const struct option_row set_rows[] = {
     {'c', "cpus", "N", OPTION_MILLI, SET(spec.cpu_milli), "cpu limit, such as 0.5"},
     {0, "pids", "N", OPTION_NUMBER, SET(spec.pids), "limit of processes and threads"},
     {0, "disk", "SIZE", OPTION_SIZE, SET(spec.disk), "disk limit"},
+    {0, "fuel", "N", OPTION_NUMBER, SET(spec.fuel), "cell: limit of instructions of each command"},
+    {0, "fuel-rate", "N", OPTION_NUMBER, SET(spec.fuel_rate),
+     "cell: limit of instructions per second"},
     {0, "ttl", "TIME", OPTION_DURATION, SET(spec.ttl_ms),
      "delete the machine and its files this long from now"},
     {0, "idle", "TIME", OPTION_DURATION, SET(idle_ms),

@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "grant/dirs.h"
+#include "service/cells.h"
 #include "service/fields.h"
 #include "service/grants/live.h"
 #include "service/images/live.h"
@@ -280,6 +281,7 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
     snprintf(row->name, sizeof(row->name), "%s", r->name ? r->name : "");
     snprintf(row->kind, sizeof(row->kind), "%s", r->kind ? r->kind : "box");
     snprintf(row->key, sizeof(row->key), "%s", r->key ? r->key : "");
+    cell_fill_row(r, row);
     if (settle_image(s, who, r, row, err) < 0 ||
         pairs_json(&r->metadata, "metadata", &row->metadata, err) < 0)
         return -1;
@@ -576,8 +578,9 @@ static void creation_go(struct service *s, struct creation *c, const struct mach
         .limits = wanted_limits(s->conf, r, &l->row),
         .deadline_ms = l->row.ttl_ms,
         .linger = !r->ephemeral,
+        .cell = live_is_cell(l),
         .gate = true,
-        .early = r->early,
+        .early = r->early && !live_is_cell(l),
         .stack = steps_stack(l),
         .undrifted = r->from.drifted ? NULL : r->from.machine,
         .grants = handed->grants,
@@ -597,8 +600,8 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     char existing[ID_SIZE] = "";
     uint64_t intent = 0;
     struct err err;
-    if (authorise_machine(who, r, &err) < 0 || find_source(s, r, &err) < 0 ||
-        fill_row(s, who, r, &row, &err) < 0 ||
+    if (authorise_machine(who, r, &err) < 0 || cell_check_request(r, &err) < 0 ||
+        find_source(s, r, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
         plan_grants(s, who, r, fds, nfds, &handed, &plan, &err) < 0 ||
         net_add_rules(s, row.owner, row.image, &r->net, &policy, &err) < 0 ||
         (wants_models(r) && net_add_models(&policy, &err) < 0)) {

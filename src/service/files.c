@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
+#include "service/cells.h"
 #include "service/steps/barrier.h"
 #include "service/steps/live.h"
 
@@ -155,6 +156,8 @@ void service_file(struct service *s, const struct caller *who, const char *machi
     *c = (struct file_call){l, *who, path ? verb : NULL, path, intent, done, arg, .type = type};
     size_t size = message_size(type, &c->changes);
     memcpy(&c->message, msg, size);
+    if (live_is_cell(l)) /* all messages start with uid and gid; a cell has one user */
+        c->message.path.uid = c->message.path.gid = 0;
     live_ref(l);
     idle_touch(&l->idle, loop_now_ms(s->loop));
     send_file(c);

@@ -13,6 +13,7 @@
 #include "service/models/live.h"
 #include "service/net/live.h"
 #include "service/rest.h"
+#include "service/schema.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
@@ -187,7 +188,9 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
         .created_ms = (uint64_t)row->created_ms,
         .ended_ms = (uint64_t)row->ended_ms,
         .expires_ms = row->ttl_ms ? (uint64_t)row->created_ms + row->ttl_ms : 0,
-        .limits = {row->mem_bytes, row->cpu_milli, row->pids, row->disk_bytes},
+        .limits = {row->mem_bytes, row->cpu_milli, row->pids, row->disk_bytes,
+                   row->fuel ? row->fuel : SHOW_UNCOUNTED,
+                   row->fuel_rate ? row->fuel_rate : SHOW_UNCOUNTED},
         .idle_ms = row->idle_ms,
         .idle_action = row->idle_ms ? idle_action_name(row->idle_action) : NULL,
         .steps = step_policy_name(row->steps),

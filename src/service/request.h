@@ -28,6 +28,7 @@ struct rows {
 
 struct limits_request {
     struct given mem, cpus, pids, disk;
+    struct given fuel, fuel_rate; /* of a cell machine: per command, per second */
 };
 
 struct dir_request {

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "service/cells.h"
 #include "service/change.h"
 #include "service/fields.h"
 #include "service/models/live.h"
@@ -13,6 +14,10 @@
 static int apply_update(struct live *l, const struct caller *who, const struct update_request *r,
                         struct machine_row *row, struct err *err) {
     *row = l->row;
+    const struct machine_request limits = {
+        .kind = l->row.kind, .image = l->row.image, .limits = r->limits};
+    if (cell_check_request(&limits, err) < 0)
+        return -1;
     if (r->name && !machine_name_ok(r->name))
         return err_set(err, ERR_INVALID, "'%s' is not a valid machine name", r->name);
     if (r->idle_action && idle_action_parse(r->idle_action, &row->idle_action, err) < 0)
@@ -25,6 +30,8 @@ static int apply_update(struct live *l, const struct caller *who, const struct u
     row->cpu_milli = given_or(r->limits.cpus, row->cpu_milli);
     row->pids = given_or(r->limits.pids, row->pids);
     row->disk_bytes = given_or(r->limits.disk, row->disk_bytes);
+    row->fuel = given_or(r->limits.fuel, row->fuel);
+    row->fuel_rate = given_or(r->limits.fuel_rate, row->fuel_rate);
     row->idle_ms = given_or(r->idle, row->idle_ms);
     if (r->ttl.is) /* the ttl counts from now in requests, from creation in rows */
         row->ttl_ms = r->ttl.value ? (uint64_t)(wall_ms() - row->created_ms) + r->ttl.value : 0;
@@ -63,6 +70,8 @@ static struct machine_row updated_row(const struct update *u) {
     row.cpu_milli = wanted->cpu_milli;
     row.pids = wanted->pids;
     row.disk_bytes = wanted->disk_bytes;
+    row.fuel = wanted->fuel;
+    row.fuel_rate = wanted->fuel_rate;
     row.ttl_ms = wanted->ttl_ms;
     row.idle_ms = wanted->idle_ms;
     row.idle_action = wanted->idle_action;

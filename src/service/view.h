@@ -13,6 +13,7 @@
 
 struct limits_view {
     uint64_t mem, cpus, pids, disk; /* mem and disk in bytes, cpus in thousandths */
+    uint64_t fuel, fuel_rate;       /* SHOW_UNCOUNTED: not a cell machine, or no limit */
 };
 
 struct machine_view {
@@ -47,6 +48,7 @@ struct stats_view {
 
 struct usage_view {
     uint64_t user_us, system_us, max_rss_kb, wall_us;
+    uint64_t fuel; /* SHOW_UNCOUNTED: not a command of a cell machine */
 };
 
 struct exec_view {

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/cells.h"
 #include "service/grants/live.h"
 #include "service/net/live.h"
 #include "service/state.h"
@@ -107,6 +108,7 @@ void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, voi
         .deadline_ms = live_time_left(l),
         .linger = true,
         .same = true,
+        .cell = live_is_cell(l),
         .gate = true,
         .stack = steps_stack(l),
     };

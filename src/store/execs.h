@@ -55,6 +55,7 @@ struct exec_row {
     uint64_t max_rss_kb;
     uint64_t out_bytes; /* size of all output, even if not all of it is kept */
     uint64_t err_bytes;
+    uint64_t fuel; /* used in a cell machine, as its worker counted; 0 in a box */
     char user[STORE_NAME_SIZE];
     char out_log[32];
     char err_log[32];

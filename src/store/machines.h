@@ -62,7 +62,7 @@ struct machine_row {
     char owner[STORE_NAME_SIZE]; /* must be in the table of owners */
     char token[ID_SIZE];         /* id of the API token that created the machine; empty: none */
     char name[STORE_NAME_SIZE];  /* unique among the owner's live machines; or empty */
-    char kind[16];               /* "box" */
+    char kind[16];               /* "box" or "cell" */
     char image[STORE_NAME_SIZE];
     enum machine_state state;
     enum state_by state_by;
@@ -73,8 +73,10 @@ struct machine_row {
     uint64_t cpu_milli;
     uint64_t pids;
     uint64_t disk_bytes;
-    uint64_t ttl_ms;  /* total lifetime from created_ms; 0: no limit */
-    uint64_t idle_ms; /* 0: never idle */
+    uint64_t fuel;      /* cell: limit of each command; box: 0 */
+    uint64_t fuel_rate; /* cell: limit of fuel per second of each command; 0: none */
+    uint64_t ttl_ms;    /* total lifetime from created_ms; 0: no limit */
+    uint64_t idle_ms;   /* 0: never idle */
     enum idle_action idle_action;
     enum step_policy steps;
     uint64_t incarnation; /* identifies the guest (process 1) of the machine; 0: not known yet */

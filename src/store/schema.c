@@ -172,6 +172,11 @@ const char *const schema_steps[] = {
     " ended_ms INTEGER NOT NULL, image TEXT NOT NULL, code TEXT NOT NULL, error TEXT NOT NULL,"
     " remedy TEXT NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE INDEX builds_owner ON builds(owner, started_ms);",
+
+    /* 19: limits of cell machines, and the fuel that their commands used. */
+    "ALTER TABLE machines ADD COLUMN fuel INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE machines ADD COLUMN fuel_rate INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE execs ADD COLUMN fuel INTEGER NOT NULL DEFAULT 0;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

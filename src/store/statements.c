@@ -51,6 +51,8 @@ static const struct column machine_columns[] = {
     {OBJECT(machine_row, env)},
     {"warnings", COL_HEAP, offsetof(struct machine_row, warnings), 0},
     {U32(machine_row, state_by)},
+    {U64(machine_row, fuel)},
+    {U64(machine_row, fuel_rate)},
 };
 
 static const struct column image_columns[] = {
@@ -86,7 +88,8 @@ static const struct column exec_columns[] = {
     {"request_hash", COL_HASH, offsetof(struct exec_row, request_hash), SHA256_BYTES},
     {OBJECT(exec_row, argv)},
     {HEAP(exec_row, cwd)},
-    {NAME(exec_row, name)}, /* last: STMT_EXEC_FINISH counts the columns before it */
+    {NAME(exec_row, name)},
+    {U64(exec_row, fuel)}, /* the last two: STMT_EXEC_FINISH counts the columns */
 };
 
 static const struct column owner_columns[] = {
@@ -261,7 +264,7 @@ static const struct {
     [STMT_EXEC_FINISH] = {"UPDATE execs SET state = ?6, exit_code = ?7, signal = ?8, reason = ?9,"
                           " started_ms = max(started_ms, ?11), ended_ms = ?12, user_us = ?14, "
                           "system_us = ?15, wall_us = ?16,"
-                          " max_rss_kb = ?17, out_bytes = ?18, err_bytes = ?19"
+                          " max_rss_kb = ?17, out_bytes = ?18, err_bytes = ?19, fuel = ?28"
                           " WHERE id = ?1 AND state < 3",
                           &exec_table},
     [STMT_EXEC_LOSE] = {"UPDATE execs SET state = 4, ended_ms = ?2, reason = ?3"

@@ -118,7 +118,7 @@ def test_every_command_is_known_to_this_file(carrel):
     (["token", "new", "--scope", "x"], "--scope x: must be read, run or admin"),
     (["top", "--sort", "x"], "--sort x: must be cpu, mem, disk, age or name"),
     (["do", "--mode", "x", "task"], "--mode x: must be free, plan-then-execute, action-selector, map or handles"),
-    (["new", "--kind", "x"], "--kind x: must be box"),
+    (["new", "--kind", "x"], "--kind x: must be box or cell"),
     (["new", "--kind", "vm"], "--kind vm: not available on this host: use --kind box; see carrel doctor"),
     (["run", "--timeout", "0", "--", "true"], "--timeout must be greater than 0; leave it out for no limit"),
     (["ls", "--state", "x"], "use one of: creating running paused stopped ending ended"),

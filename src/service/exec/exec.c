@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "service/exec/inner.h"
+#include "service/schema.h"
 
 struct service_execs *service_execs_new(struct service *s) {
     struct service_execs *e = xnew(struct service_execs);
@@ -240,7 +241,8 @@ void exec_row_view(const struct exec_row *row, struct exec_view *ret) {
         .ended_ms = (uint64_t)row->ended_ms,
         .stdout_bytes = row->out_bytes,
         .stderr_bytes = row->err_bytes,
-        .usage = {row->user_us, row->system_us, row->max_rss_kb, row->wall_us},
+        .usage = {row->user_us, row->system_us, row->max_rss_kb, row->wall_us,
+                  row->fuel ? row->fuel : SHOW_UNCOUNTED},
         .error = row->state == EXEC_FAILED ? row->reason : NULL,
         .terminal = row->flags & EXEC_PTY,
     };

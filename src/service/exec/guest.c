@@ -156,6 +156,12 @@ static enum exec_end message_end(const struct msg_exit *m) {
                                           : EXEC_END_EXIT;
 }
 
+/* The number comes from a worker that may have been taken over: the store has 63 bits. */
+static void on_fuel(void *arg, uint64_t used) {
+    struct exec *x = arg;
+    x->fuel = used < INT64_MAX ? used : INT64_MAX;
+}
+
 static void on_exited(void *arg, const struct msg_exit *m) {
     struct exec *x = arg;
     struct exec_row *row = exec_decide(x);
@@ -168,6 +174,7 @@ static void on_exited(void *arg, const struct msg_exit *m) {
     row->system_us = m->system_us;
     row->max_rss_kb = m->max_rss_kb;
     row->wall_us = m->wall_us;
+    row->fuel = x->fuel;
     x->beside = m->flags & MSG_EXIT_BESIDE;
     if (x->started_ms)
         row->started_ms = x->started_ms;
@@ -214,6 +221,7 @@ void exec_prepare(struct exec *x) {
         .refused = on_refused,
         .grew = on_grew,
         .credit = on_credit,
+        .fuel = on_fuel,
         .exited = on_exited,
         .lost = on_lost,
     };

@@ -78,6 +78,7 @@ struct exec {
     /* caller that waits for the start */
     service_exec_fn *done;
     void *done_arg;
+    uint64_t fuel;      /* used in a cell machine; known before its exit */
     int64_t started_ms; /* start time that the guest reported; 0: not yet */
     char program[64];   /* the first word of the command, perhaps truncated */
 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cell_command.h"
 #include "base/parse.h"
 #include "base/text/accounts.h"
 
@@ -130,7 +131,7 @@ static int set_argv(struct exec_plan *p, const struct exec_request *r, struct er
         bytes += strlen(r->argv.v[i]) + 1;
     if (bytes > EXEC_TEXT_MAX)
         return err_set(err, ERR_LIMIT, "the command is larger than %d KiB", EXEC_TEXT_MAX / 1024);
-    p->argv = calloc(r->argv.count + 4, sizeof(*p->argv));
+    p->argv = calloc(r->argv.count + CELL_WORDS_BEFORE + 4, sizeof(*p->argv));
     if (!p->argv)
         return err_set(err, ERR_LIMIT, "out of memory");
     if (r->command) {
@@ -143,6 +144,7 @@ static int set_argv(struct exec_plan *p, const struct exec_request *r, struct er
             return err_set(err, ERR_INVALID,
                            "the first argument of the command, the program name, is empty");
     }
+    p->shown = p->argv;
     p->exec.argv = (struct msg_strs){.v = p->argv};
     return 0;
 }
@@ -205,6 +207,61 @@ int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,
         ret->exec.rows = (uint16_t)r->pty.rows.value;
         ret->exec.cols = (uint16_t)r->pty.cols.value;
     }
+    return 0;
+}
+
+/* ---- cell machines ---- */
+
+static int cell_unsupported(const char *what, const char *remedy, struct err *err) {
+    err_set(err, ERR_UNSUPPORTED, "a cell machine does not support %s", what);
+    return err_remedy(err, "%s", remedy);
+}
+
+static int check_cell_request(const struct exec_request *r, struct err *err) {
+    if (r->command)
+        return cell_unsupported("command lines of a shell",
+                                "give the program and its arguments as separate words", err);
+    if (r->terminal)
+        return cell_unsupported("terminals", "run the command without a terminal: --no-tty", err);
+    if (r->user && strcmp(r->user, "root") != 0)
+        return cell_unsupported("users", "leave out --user", err);
+    if (r->cwd && strcmp(r->cwd, "/") != 0)
+        return cell_unsupported("working directories", "use absolute paths, and leave out --cwd",
+                                err);
+    return 0;
+}
+
+/* Memory of the worker itself, which counts for the limit of the machine too. */
+#define CELL_OWN_BYTES (16ull << 20)
+
+static void put_cell_limits(struct exec_plan *p, const struct cell_limits *limits) {
+    uint64_t own = limits->mem_bytes > 2 * CELL_OWN_BYTES ? CELL_OWN_BYTES : limits->mem_bytes / 2;
+    const uint64_t numbers[] = {limits->fuel, limits->fuel_rate, (limits->mem_bytes - own) >> 16};
+    p->argv[0] = CELL_MACHINE_NAME;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
+        snprintf(p->limits[i], sizeof(p->limits[i]), "%llu", (unsigned long long)numbers[i]);
+        p->argv[1 + i] = p->limits[i];
+    }
+}
+
+int exec_plan_make_cell(struct exec_plan *ret, const struct exec_request *r,
+                        const struct cell_limits *limits, const struct exec_defaults *image,
+                        const struct texts *machine_env, struct err *err) {
+    struct gathering g = {.count = 0};
+    *ret = (struct exec_plan){0};
+    if (check_cell_request(r, err) < 0 || set_argv(ret, r, err) < 0 ||
+        (image && gather_pairs(&g, &image->env, err) < 0) ||
+        gather_pairs(&g, machine_env, err) < 0 || gather_pairs(&g, &r->env, err) < 0 ||
+        plan_settle(ret, &g, err) < 0) {
+        exec_plan_done(ret);
+        return -1;
+    }
+    memmove(ret->argv + CELL_WORDS_BEFORE, ret->argv, (r->argv.count + 1) * sizeof(*ret->argv));
+    ret->shown = ret->argv + CELL_WORDS_BEFORE;
+    put_cell_limits(ret, limits);
+    be(ret, "root", "/", 0, 0);
+    ret->exec.cwd = (struct msg_str){.s = "/", .n = 1};
+    ret->exec.timeout_ms = r->timeout.value;
     return 0;
 }
 

@@ -22,7 +22,9 @@ struct exec_defaults {
 /* The message and the memory of its texts. */
 struct exec_plan {
     struct msg_exec exec;
-    const char **argv; /* NULL-terminated */
+    const char **argv;  /* NULL-terminated */
+    const char **shown; /* the words of the caller: argv, or a later part of it */
+    char limits[3][24]; /* in a cell machine: memory of words before `shown` */
     const char **env;
     char *text; /* memory of env */
     const char *user, *home;
@@ -38,4 +40,16 @@ int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,
                    const struct exec_defaults *image, const struct texts *network_env,
                    const struct texts *machine_env, const char *cwd, bool has_names,
                    struct err *err);
+
+/* Limits of a command in a cell machine. */
+struct cell_limits {
+    uint64_t fuel;      /* of the whole command */
+    uint64_t fuel_rate; /* per second; 0: no limit */
+    uint64_t mem_bytes; /* of the machine */
+};
+
+/* As exec_plan_make(), for a cell machine: argv names a program of the machine. */
+int exec_plan_make_cell(struct exec_plan *ret, const struct exec_request *r,
+                        const struct cell_limits *limits, const struct exec_defaults *image,
+                        const struct texts *machine_env, struct err *err);
 void exec_plan_done(struct exec_plan *p);

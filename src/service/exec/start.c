@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/text/base64.h"
+#include "service/cells.h"
 #include "service/exec/inner.h"
 #include "service/exec/plan.h"
 #include "service/fields.h"
@@ -19,7 +20,7 @@ static char *argv_json(const struct exec_plan *plan) {
     struct buf text DEFER(buf_done) = BUF(STORE_JSON_MAX);
     struct jot j = JOT(&text);
     jot_array(&j, NULL);
-    for (const char **word = plan->argv; *word; word++)
+    for (const char **word = plan->shown; *word; word++)
         jot_string(&j, NULL, *word);
     jot_end(&j, ']');
     return j.failed ? NULL : buf_take(&text);
@@ -44,7 +45,7 @@ static int fill_exec(struct exec *x, const struct caller *who, const struct live
     snprintf(row->key, sizeof(row->key), "%s", r->key ? r->key : "");
     snprintf(row->name, sizeof(row->name), "%s", r->name ? r->name : "");
     memcpy(row->request_hash, hash, SHA256_BYTES);
-    snprintf(x->program, sizeof(x->program), "%s", plan->argv[0]);
+    snprintf(x->program, sizeof(x->program), "%s", plan->shown[0]);
     row->argv = argv_json(plan);
     row->cwd = xstrdup(plan->exec.cwd.s);
     return row->argv ? 0 : err_set(err, ERR_LIMIT, "the command is too long");
@@ -135,8 +136,8 @@ static int begin_exec(struct exec *x, struct live *l, const struct exec_plan *pl
     if (name_may_run(l, x->row.name, err) < 0)
         return ran_before(x, existing) ? 0 : -1;
     struct journal_record what = {
-        .verb = "exec", .machine = x->row.machine, .exec = x->row.id, .argv = plan->argv};
-    while (what.argc < JOURNAL_ARGV_COUNT && plan->argv[what.argc])
+        .verb = "exec", .machine = x->row.machine, .exec = x->row.id, .argv = plan->shown};
+    while (what.argc < JOURNAL_ARGV_COUNT && plan->shown[what.argc])
         what.argc++;
     return note_intent(x->service, &x->who, &what, &x->intent, err) < 0
                ? -1
@@ -195,7 +196,7 @@ static bool wait_at_gate(struct live *l, const struct exec_later *e) {
 
 /* Policy `risky`: takes a step (a snapshot) before a risky command. */
 static bool save_first(struct live *l, struct exec_later *e, const struct exec_plan *plan) {
-    if (e->saved || l->row.steps != STEPS_RISKY || !is_risky(plan->argv))
+    if (e->saved || l->row.steps != STEPS_RISKY || !is_risky(plan->shown))
         return false;
     char *what DEFER_FREE = argv_json(plan);
     struct step_cause cause = {.kind = STEP_KEPT, .what = what, .status = -1};
@@ -256,6 +257,20 @@ static int start_streams(const struct exec_later *e, const struct live *l, struc
     return exec_streams_handed(x, l, e->request, exec, ret, err);
 }
 
+static int start_plan(struct live *l, const struct exec_request *r, struct exec_plan *ret,
+                      struct err *err) {
+    const struct machine_row *row = &l->row;
+    const struct cell_limits limits = {row->fuel, row->fuel_rate, row->mem_bytes};
+    if (!live_is_cell(l))
+        return exec_plan_make(ret, r, live_defaults(l), net_env(l), &l->env, l->cwd,
+                              guest_has_names(l->machine->guest), err);
+    /* The guest of a box would run a file of the machine as a native program. */
+    if (!guest_is_cell(l->machine->guest))
+        return err_set(err, ERR_BUSY, "the guest of machine '%s' has not said that it is a cell",
+                       row->id);
+    return exec_plan_make_cell(ret, r, &limits, live_defaults(l), &l->env, err);
+}
+
 static void start_exec(struct exec_later *e) {
     struct service *s = e->service;
     const struct caller *who = &e->who;
@@ -276,8 +291,7 @@ static void start_exec(struct exec_later *e) {
     if (l && wait_at_gate(l, e))
         return;
     struct exec *x = exec_new(s);
-    if (l && exec_plan_make(&plan, r, live_defaults(l), net_env(l), &l->env, l->cwd,
-                            guest_has_names(l->machine->guest), &err) < 0)
+    if (l && start_plan(l, r, &plan, &err) < 0)
         l = NULL;
     if (l && save_first(l, e, &plan)) {
         exec_unref(x);

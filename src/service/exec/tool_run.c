@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "service/cells.h"
 #include "service/exec/inner.h"
 #include "service/exec/plan.h"
 #include "service/files.h"
@@ -278,7 +279,7 @@ struct tool_run *service_tool(struct service *s, const struct caller *who, const
                            .credit = MSG_WINDOW_DEFAULT,
                            .open = {true, true}};
     live_ref(l);
-    t->uid = uid;
+    t->uid = live_is_cell(l) ? 0 : uid;
     t->argv = copy_words(argv);
     if (note_start(t, argv, err) < 0) {
         tool_free(t);

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/cells.h"
 #include "service/grants/databases_inner.h"
 #include "service/grants/grants.h"
 #include "service/grants/inner.h"
@@ -205,8 +206,8 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
     struct grant_plan plan DEFER(grant_plan_done) = {0};
     struct live *l;
     struct err err;
-    if (!(l = grants_find(s, who, machine, &err)) || check_count(l, &err) < 0 ||
-        grant_plan_read(s, who, r, fd, &plan, &err) < 0) {
+    if (!(l = grants_find(s, who, machine, &err)) || cell_refuse(l, "grants", &err) < 0 ||
+        check_count(l, &err) < 0 || grant_plan_read(s, who, r, fd, &plan, &err) < 0) {
         done(arg, NULL, &err);
         return;
     }

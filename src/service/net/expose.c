@@ -10,6 +10,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "service/cells.h"
 #include "service/net/inner.h"
 #include "service/rights.h"
 #include "store/networks.h"
@@ -264,7 +265,7 @@ void service_expose(struct service *s, const struct caller *who, const char *mac
         return;
     }
     bool again = expose_find(l, port) != NULL;
-    int status = open_door(l, port, token, &err);
+    int status = cell_refuse(l, "exposed ports", &err) < 0 ? -1 : open_door(l, port, token, &err);
     const struct journal_record what = {
         .verb = "expose.open", .machine = l->row.id, .detail = detail};
     note_result(s, who, &what, intent, status < 0 ? &err : NULL);

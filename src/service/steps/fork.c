@@ -143,7 +143,9 @@ static void make_all(struct forking *f) {
     struct machine_request request = {
         .kind = of->kind,
         .image = of->image,
-        .limits = {.mem = known(limits.mem_bytes),
+        .limits = {.fuel = known(of->fuel),
+                   .fuel_rate = known(of->fuel_rate),
+                   .mem = known(limits.mem_bytes),
                    .cpus = known(limits.cpu_milli),
                    .pids = known(limits.pids),
                    .disk = known(limits.disk_bytes)},

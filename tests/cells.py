@@ -1,0 +1,73 @@
+"""Small WASI programs as text, and an image of them, for tests of cell machines."""
+import io
+import tarfile
+
+WASI = '"wasi_snapshot_preview1"'
+
+
+def program(imports, body, data=""):
+    """A module with these functions of WASI (name and number of parameters), data and _start."""
+    lines = "".join(f'(import {WASI} "{name}" (func ${name} (param{" i32" * n}) (result i32)))' for name, n in imports.items())
+    return (f'(module {lines} (import {WASI} "proc_exit" (func $exit (param i32))) (memory (export "memory") 4) {data}'
+            f' (func $say (param $at i32) (param $n i32) (i32.store (i32.const 16) (local.get $at))'
+            f' (i32.store (i32.const 20) (local.get $n))'
+            f' (drop (call $fd_write (i32.const 1) (i32.const 16) (i32.const 1) (i32.const 24))))'
+            f' (func (export "_start") (local $n i32) {body}))')
+
+
+SAY = {"fd_write": 4}
+ARGS = ('(drop (call $args_sizes_get (i32.const 0) (i32.const 4))) (drop (call $args_get (i32.const 64) (i32.const 1024)))')
+OPEN = '(import "wasi_snapshot_preview1" "path_open" (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))'
+
+PROGRAMS = {
+    "hello": program(SAY, '(call $say (i32.const 100) (i32.const 6)) (call $exit (i32.const 3))', '(data (i32.const 100) "hello\\n")'),
+    "args": program({**SAY, "args_sizes_get": 2, "args_get": 2}, ARGS + '(call $say (i32.const 1024) (i32.load (i32.const 4)))'),
+    "env": program({**SAY, "environ_sizes_get": 2, "environ_get": 2},
+                   '(drop (call $environ_sizes_get (i32.const 0) (i32.const 4)))'
+                   '(drop (call $environ_get (i32.const 64) (i32.const 1024)))'
+                   '(call $say (i32.const 1024) (i32.load (i32.const 4)))'),
+    "cat": program({**SAY, "fd_read": 4},
+                   '(block $end (loop $more (i32.store (i32.const 0) (i32.const 1024)) (i32.store (i32.const 4) (i32.const 65536))'
+                   '(drop (call $fd_read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)))'
+                   '(br_if $end (i32.eqz (i32.load (i32.const 8)))) (call $say (i32.const 1024) (i32.load (i32.const 8)))'
+                   '(br $more)))'),
+    # The first argument is a path beneath "/". `look` exits with the error of opening it; `put` writes it anew.
+    "look": program({**SAY, "args_sizes_get": 2, "args_get": 2}, ARGS +
+                    '(call $exit (call $open (i32.const 3) (i32.const 1) (i32.load (i32.const 68))'
+                    ' (i32.sub (i32.add (i32.const 1023) (i32.load (i32.const 4))) (i32.load (i32.const 68)))'
+                    ' (i32.const 0) (i64.const 2) (i64.const 0) (i32.const 0) (i32.const 40)))').replace("(module", "(module " + OPEN),
+    "put": program({**SAY, "args_sizes_get": 2, "args_get": 2}, ARGS +
+                   '(local.set $n (call $open (i32.const 3) (i32.const 1) (i32.load (i32.const 68))'
+                   ' (i32.sub (i32.add (i32.const 1023) (i32.load (i32.const 4))) (i32.load (i32.const 68)))'
+                   ' (i32.const 9) (i64.const 64) (i64.const 0) (i32.const 0) (i32.const 40)))'
+                   '(if (local.get $n) (then (call $exit (local.get $n))))'
+                   '(i32.store (i32.const 16) (i32.const 100)) (i32.store (i32.const 20) (i32.const 5))'
+                   '(call $exit (call $fd_write (i32.load (i32.const 40)) (i32.const 16) (i32.const 1) (i32.const 24)))',
+                   '(data (i32.const 100) "kept\\n")').replace("(module", "(module " + OPEN),
+    "trap": '(module (func (export "_start") unreachable))',
+    "spin": '(module (func (export "_start") (loop $more (br $more))))',
+    "grow": '(module (memory 1) (func (export "_start") (if (i32.lt_s (memory.grow (i32.const 60000)) (i32.const 0)) (then unreachable))))',
+    "large": '(module (memory 60000) (func (export "_start")))',
+    "strange": '(module (import "carrel" "log" (func (param i32 i32))) (func (export "_start")))',
+}
+
+NOENT = 44  # of WASI
+
+
+def image(**files):
+    """A tar archive with the programs in /bin, and more files: name (with _ for /) and bytes."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as t:
+        def add(name, content, mode=0o644):
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(content), mode
+            t.addfile(info, io.BytesIO(content))
+        for name in ("bin", "data"):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = tarfile.DIRTYPE, 0o755
+            t.addfile(info)
+        for name, text in PROGRAMS.items():
+            add(f"bin/{name}.wasm", text.encode())
+        for name, content in files.items():
+            add(name.replace("_", "/"), content, 0o755)
+    return data.getvalue()
