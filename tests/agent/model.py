@@ -57,6 +57,8 @@ class Model:
         block = {"type": "tool_use", "id": "toolu_1", "name": tool["name"], "input": {}} if asks else {"type": "text", "text": ""}
         delta = ({"type": "input_json_delta", "partial_json": json.dumps(fill(tool["input_schema"], self.command))} if asks
                  else {"type": "text_delta", "text": "Done."})
+        if not tool:  # a call beside the conversation, such as for its title
+            delta = {"type": "text_delta", "text": "A title"}
         usage = {"input_tokens": USAGE[0], "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 1}
         events = [{"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": body["model"],
                                                         "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}},
@@ -68,7 +70,7 @@ class Model:
                   {"type": "message_stop"}]
         if body.get("stream"):
             return stream([event(e, e["type"]) for e in events])
-        content = [{**block, "input": fill(tool["input_schema"], self.command)} if asks else {"type": "text", "text": "Done."}]
+        content = [{**block, "input": fill(tool["input_schema"], self.command)} if asks else {"type": "text", "text": delta["text"]}]
         return whole({"id": "msg_1", "type": "message", "role": "assistant", "model": body["model"], "content": content,
                       "stop_reason": "tool_use" if asks else "end_turn", "usage": {**usage, "output_tokens": USAGE[1]}})
 

@@ -2,13 +2,15 @@
 
 Their packages are large, so they are downloaded once into the build folder, and this file is not part of `make test`.
 """
+import contextlib
 import json
 import os
 import subprocess
+import time
 
 import pytest
 
-from carrel import BUILD, PROGRAM
+from carrel import BUILD, PROGRAM, Terminal
 from conftest import Agents, git
 from model import KEY, Model
 
@@ -134,3 +136,46 @@ def test_refusal_of_the_provider_is_shown(real, model, installed, repo, name):
                                                      "status": "PERMISSION_DENIED"}})
     done = real.carrel("agent", name, "-p", "x", "--", *ARGS[name], cwd=repo)
     assert done.returncode != 0 and reason in done.stdout + done.stderr, done
+
+
+# ---- on a terminal ----
+
+# What a terminal answers when it is asked: position, kind, colours.
+ANSWERS = {b"\x1b[6n": b"\x1b[1;1R", b"\x1b[c": b"\x1b[?62;22c", b"\x1b]11;?": b"\x1b]11;rgb:0000/0000/0000\x1b\\",
+           b"\x1b]10;?": b"\x1b]10;rgb:ffff/ffff/ffff\x1b\\", b"\x1b[?u": b"\x1b[?0u"}
+# What is on the screen when it waits for a task, and how it is left.
+SCREENS = {"claude": (b"bypass permissions", b"/exit"), "codex": (b"OpenAI Codex", b"/quit"),
+           "opencode": (b"Ask anything", b"/exit"), "gemini": (b"Type your message", b"/quit")}
+
+
+class Answering(Terminal):
+    def _read(self, seconds):
+        data = super()._read(seconds)
+        for asked, told in ANSWERS.items():
+            for _ in range(data.count(asked)):
+                self.type(told)
+        return data
+
+    def submit(self, text, wanted, tries=20):
+        """Types a line, and presses Enter until something comes of it: a screen takes keys only when it is drawn."""
+        self.type(text)
+        for _ in range(tries):
+            time.sleep(0.5)
+            self.type(b"\r")
+            with contextlib.suppress(AssertionError):
+                return self.expect(wanted, seconds=3)
+        raise AssertionError((wanted, self.text[-2000:]))
+
+
+@pytest.mark.parametrize("name", list(SCREENS))
+def test_session_on_a_terminal_is_reviewed_and_shipped(real, model, installed, repo, name):
+    installed(name)
+    ready, leave = SCREENS[name]
+    t = Answering(real, "agent", name, "--", *ARGS[name], cwd=repo, cols=120, rows=40)
+    t.expect(ready, seconds=60)
+    t.submit(b"Add a line to old.txt.", b"Done.")
+    t.submit(leave, b"what happens to the changes?")
+    t.type(b"s\n")
+    assert t.close()[0] == 0
+    branch = git(repo, "branch", "--list", "carrel/*").strip()
+    assert git(repo, "show", f"{branch}:old.txt") == "one\nby-model\n"
