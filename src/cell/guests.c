@@ -66,6 +66,7 @@ static int guest_program(const struct guest *g, const char *script, struct scrip
     if (guest_folder(folder, sizeof(folder), err) < 0)
         return -1;
     snprintf(ret->program, sizeof(ret->program), "%s/programs/%s.wasm", folder, g->program);
+    snprintf(ret->warm, sizeof(ret->warm), "%s/programs/%s.warm", folder, g->program);
     if (access(ret->program, R_OK) == 0)
         return 0;
     err_sys(err, "cannot run '%.100s': program '%.200s'", script, ret->program);
@@ -82,8 +83,11 @@ static struct script_run *volatile guest_running;
 static void guest_delete(const struct script_run *g) {
     if (g->copy[0])
         unlink(g->copy);
-    if (g->directory[0])
-        rmdir(g->directory);
+    if (!g->directory[0])
+        return;
+    rmdir(g->script);
+    rmdir(g->root);
+    rmdir(g->directory);
 }
 
 /* Deletes the copy, then ends the process as without a handler (SA_RESETHAND). */
@@ -123,22 +127,33 @@ static int copy_bytes(int from, int to, const char *script, struct err *err) {
     return 0;
 }
 
+static int make_directories(struct script_run *g, struct err *err) {
+    const char *tmp = getenv("TMPDIR");
+    char path[GUEST_PATH_MAX - NAME_MAX - 16];
+    if ((size_t)snprintf(path, sizeof(path), "%s/carrel-script-XXXXXX",
+                         tmp && tmp[0] == '/' ? tmp : "/tmp") >= sizeof(path))
+        return err_set(err, ERR_INVALID, "TMPDIR is too long");
+    guest_watch(g);
+    if (!mkdtemp(path))
+        return err_sys(err, "cannot make a directory '%s'", path);
+    snprintf(g->script, sizeof(g->script), "%s/script", path);
+    snprintf(g->root, sizeof(g->root), "%s/root", path);
+    snprintf(g->directory, sizeof(g->directory), "%s", path);
+    if (mkdir(g->script, 0700) < 0 || mkdir(g->root, 0700) < 0)
+        return err_sys(err, "cannot make a directory in '%s'", path);
+    return 0;
+}
+
 static int copy_script(const char *script, struct script_run *g, struct err *err) {
     const char *slash = strrchr(script, '/'), *base = slash ? slash + 1 : script;
-    const char *tmp = getenv("TMPDIR");
-    char directory[GUEST_PATH_MAX - NAME_MAX - 2];
-    if ((size_t)snprintf(directory, sizeof(directory), "%s/carrel-script-XXXXXX",
-                         tmp && tmp[0] == '/' ? tmp : "/tmp") >= sizeof(directory) ||
-        strlen(base) > NAME_MAX)
+    if (strlen(base) > NAME_MAX)
         return err_set(err, ERR_INVALID, "cannot copy '%s': the path is too long", script);
     int from DEFER_CLOSE = open(script, O_RDONLY | O_CLOEXEC);
     if (from < 0)
         return err_sys(err, "cannot open '%s'", script);
-    guest_watch(g);
-    if (!mkdtemp(directory))
-        return err_sys(err, "cannot make a directory '%s'", directory);
-    snprintf(g->directory, sizeof(g->directory), "%s", directory);
-    snprintf(g->copy, sizeof(g->copy), "%s/%s", directory, base);
+    if (make_directories(g, err) < 0)
+        return -1;
+    snprintf(g->copy, sizeof(g->copy), "%s/%s", g->script, base);
     snprintf(g->name, sizeof(g->name), "%s/%s", SCRIPT_DIR, base);
     int to DEFER_CLOSE = open(g->copy, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     return to < 0 ? err_sys(err, "cannot copy '%s'", script) : copy_bytes(from, to, script, err);
@@ -146,17 +161,26 @@ static int copy_script(const char *script, struct script_run *g, struct err *err
 
 /* --- options --- */
 
+static bool grants_directory(const struct cell_options *o, const char *name) {
+    for (int i = 0; i < o->dir_count; i++)
+        if (strcmp(o->dirs[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 static int grant_script(struct script_run *g, struct err *err) {
     struct cell_options *o = &g->options;
-    if (o->dir_count == CELL_MAX_DIRS)
-        return err_set(err, ERR_LIMIT, "--dir is given more than %d times: the script needs one",
-                       CELL_MAX_DIRS - 1);
-    for (int i = 0; i < o->dir_count; i++)
-        if (strcmp(o->dirs[i].name, SCRIPT_DIR) == 0)
-            return err_set(err, ERR_INVALID,
-                           "--dir names '" SCRIPT_DIR "', which is the directory of the script");
+    if (o->dir_count > CELL_MAX_DIRS - 2)
+        return err_set(err, ERR_LIMIT, "--dir is given more than %d times: a script needs two",
+                       CELL_MAX_DIRS - 2);
+    if (grants_directory(o, SCRIPT_DIR))
+        return err_set(err, ERR_INVALID,
+                       "--dir names '" SCRIPT_DIR "', which is the directory of the script");
     o->dirs[o->dir_count++] =
-        (struct cell_dir){.host = g->directory, .name = SCRIPT_DIR, .is_read_only = true};
+        (struct cell_dir){.host = g->script, .name = SCRIPT_DIR, .is_read_only = true};
+    if (!grants_directory(o, "/"))
+        o->dirs[o->dir_count++] =
+            (struct cell_dir){.host = g->root, .name = "/", .is_read_only = true};
     return 0;
 }
 
@@ -170,6 +194,7 @@ static int guest_words(const struct guest *guest, struct script_run *g, struct e
     g->words[n++] = guest->program;
     if (guest->option)
         g->words[n++] = guest->option;
+    g->script_word = n;
     g->words[n++] = g->name;
     for (int i = 1; i < o->word_count; i++)
         g->words[n++] = o->words[i];
@@ -188,6 +213,28 @@ int script_open(const struct cell_options *o, struct script_run *ret, struct err
         return -1;
     if (!o->has_fuel && !o->resume)
         ret->options.fuel = guest_fuel;
+    ret->may_be_warm = warm_driver(guest->program) && warm_fits(o);
+    if (ret->may_be_warm)
+        warm_head(guest->program, o->seed, ret->head);
+    return 0;
+}
+
+int script_open_warm(const struct cell_options *o, struct script_run *ret, struct err *err) {
+    const char *name = o->files[0], *driver = warm_driver(name);
+    const struct guest guest = {.program = name};
+    *ret = (struct script_run){.options = *o};
+    if (!driver)
+        return err_set(err, ERR_INVALID, "'%s' cannot be saved after its start: use python", name);
+    if (guest_program(&guest, name, ret, err) < 0 || make_directories(ret, err) < 0 ||
+        grant_script(ret, err) < 0)
+        return -1;
+    ret->words[0] = name;
+    ret->words[1] = "-c";
+    ret->words[2] = driver;
+    ret->options.words = ret->words;
+    ret->options.word_count = 3;
+    ret->options.fuel = guest_fuel;
+    ret->options.out = ret->warm;
     return 0;
 }
 

@@ -25,7 +25,13 @@ static bool outside_write(void *ctx, bool is_error, const void *bytes, size_t le
 
 static ssize_t outside_read(void *ctx, void *bytes, size_t len) {
     struct session *s = ctx;
-    return link_read(s->link, bytes, len);
+    size_t n = len < s->request.len ? len : s->request.len;
+    if (n == 0)
+        return link_read(s->link, bytes, len);
+    memcpy(bytes, s->request.data, n);
+    s->request.data += n;
+    s->request.len -= n;
+    return (ssize_t)n;
 }
 
 static uint64_t outside_clock(void *ctx, bool is_monotonic) {
@@ -79,6 +85,7 @@ int host_wasi_start(struct session *s, struct err *err) {
                                   .is_read_only = o->dirs[i].is_read_only};
     for (int i = 0; i < o->listen_count; i++)
         config.sockets[config.n_sockets++] = s->link->sockets[i];
+    wasi_free(s->wasi);
     s->wasi = wasi_new(&config);
     return s->wasi ? 0 : err_set(err, ERR_LIMIT, "cannot start the program: out of memory");
 }
@@ -152,6 +159,10 @@ static bool ends_program(const struct session *s, const struct wasm_event *ev,
     return true;
 }
 
+static bool reads_standard_input(const struct wasm_event *ev) {
+    return strcmp(ev->name, "fd_read") == 0 && ev->n_values && ev->values[0].i32 == 0;
+}
+
 int host_wasi_answer(struct session *s, const struct wasi_func *f, const struct wasm_event *ev,
                      struct ending *ret, struct err *err) {
     struct buf writes DEFER(buf_done) = BUF(MAX_WRITES);
@@ -159,6 +170,10 @@ int host_wasi_answer(struct session *s, const struct wasi_func *f, const struct 
                           .is_unstable = strcmp(ev->module, "wasi_unstable") == 0,
                           .writes = s->recording ? &writes : NULL};
     char name[64];
+    if (s->stops_at_input && reads_standard_input(ev)) {
+        *ret = (struct ending){.outcome = WASM_SLICE, .suspended = true};
+        return 1;
+    }
     snprintf(name, sizeof(name), "%s.%s", ev->module, ev->name);
     c.memory = host_memory(s, &c.size);
     uint64_t cost = wasi_cost(f, &c);

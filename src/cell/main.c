@@ -123,7 +123,7 @@ static int write_results(const struct cell_options *o, const struct jail *j, str
 static uint64_t memory_limit(const struct job *job) {
     const uint64_t fixed = UINT64_C(1) << 30, most = UINT64_C(1) << 46;
     uint64_t budget = cell_budget(job->options->memory);
-    uint64_t files = (uint64_t)job->bytes.len * 64 + (uint64_t)job->state.len * 2;
+    uint64_t files = (uint64_t)job->bytes.len * 64 + (uint64_t)(job->state.len + job->warm.len) * 2;
     return budget < most ? 5 * budget + files + 2 * fixed : 0;
 }
 
@@ -202,9 +202,14 @@ static bool reads_input(const struct cell_options *o) {
     return strcmp(o->verb, "run") == 0 || strcmp(o->verb, "fuel") == 0;
 }
 
-/* Runs the program in file `program`. */
+/* A script and the warm image of its interpreter; no image: `warm` is empty. */
+struct script_start {
+    struct buf warm, request;
+};
+
+/* Runs the program in file `program`. `script` is NULL if it is not an interpreter. */
 static int run_cell(const struct cell_options *o, const char *program,
-                    int (*body)(struct link *, const void *)) {
+                    const struct script_start *script, int (*body)(struct link *, const void *)) {
     struct buf file DEFER(buf_done) = BUF(MAX_FILE), state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
     struct err err;
     if (read_file(program, &file, &err) < 0)
@@ -215,7 +220,13 @@ static int run_cell(const struct cell_options *o, const char *program,
                       .file = program,
                       .bytes = slice_of(&file),
                       .state = slice_of(&state),
+                      .is_script = script,
                       .is_terminal = {isatty(STDIN_FILENO), isatty(STDOUT_FILENO)}};
+    if (script && script->warm.len > WARM_HEAD_SIZE) {
+        job.warm = (struct slice){.data = (const uint8_t *)script->warm.data + WARM_HEAD_SIZE,
+                                  .len = script->warm.len - WARM_HEAD_SIZE};
+        job.request = slice_of(&script->request);
+    }
     struct jail j = {.out_fd = STDOUT_FILENO,
                      .err_fd = STDERR_FILENO,
                      .has_input = reads_input(o),
@@ -236,12 +247,35 @@ static int run_cell(const struct cell_options *o, const char *program,
     return code;
 }
 
+enum { REQUEST_MAX = 16 << 20 };
+
+static void script_start_done(struct script_start *s) {
+    buf_done(&s->warm);
+    buf_done(&s->request);
+}
+
 static int run_script_file(const struct cell_options *o, int (*body)(struct link *, const void *)) {
     struct script_run g DEFER(script_close);
     struct err err;
     if (script_open(o, &g, &err) < 0)
         return main_fail(o, err.code == ERR_INVALID ? CELL_USAGE : exit_code(err.code), &err);
-    return run_cell(&g.options, g.program, body);
+    struct script_start start DEFER(script_start_done) = {.warm = BUF(JAIL_MAX_BLOB),
+                                                          .request = BUF(REQUEST_MAX)};
+    bool is_warm = g.may_be_warm && read_file(g.warm, &start.warm, &err) == 0 &&
+                   start.warm.len > WARM_HEAD_SIZE &&
+                   memcmp(start.warm.data, g.head, WARM_HEAD_SIZE) == 0 &&
+                   warm_request(&g.options, g.script_word, &start.request);
+    if (!is_warm)
+        start.warm.len = 0;
+    return run_cell(&g.options, g.program, &start, body);
+}
+
+static int make_warm(const struct cell_options *o) {
+    struct script_run g DEFER(script_close);
+    struct err err;
+    if (script_open_warm(o, &g, &err) < 0)
+        return main_fail(o, err.code == ERR_INVALID ? CELL_USAGE : exit_code(err.code), &err);
+    return run_cell(&g.options, g.program, NULL, verb_warm);
 }
 
 /* --- wast --- */
@@ -337,10 +371,12 @@ static int run_wast(const struct cell_options *o) {
 /* --- main --- */
 
 static int dispatch(const struct cell_options *o) {
+    if (strcmp(o->verb, "warm") == 0)
+        return make_warm(o);
     for (size_t i = 0; i < sizeof(bodies) / sizeof(*bodies); i++)
         if (strcmp(bodies[i].name, o->verb) == 0)
             return script_has_guest(o) ? run_script_file(o, bodies[i].body)
-                                       : run_cell(o, o->files[0], bodies[i].body);
+                                       : run_cell(o, o->files[0], NULL, bodies[i].body);
     return run_wast(o);
 }
 

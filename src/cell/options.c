@@ -8,7 +8,7 @@
 #include "wasm/text/wat_num.h"
 
 /* Each verb is a bit, so that an option can list the verbs that accept it. */
-enum { RUN = 1, CHECK = 2, FUEL = 4, REPLAY = 8, WAST = 16, ANY = 31 };
+enum { RUN = 1, CHECK = 2, FUEL = 4, REPLAY = 8, WAST = 16, WARM = 32, ANY = 63 };
 
 static const struct {
     const char *name;
@@ -23,6 +23,8 @@ static const struct {
      "run a program and print the fuel of each function and line"},
     {"replay", REPLAY, "carrel cell replay LOG [OPTIONS]",
      "run a recorded program again and compare its result, fuel and memory"},
+    {"warm", WARM, "carrel cell warm NAME [OPTIONS]",
+     "save an interpreter after its start, so that scripts start faster"},
     {"wast", WAST, "carrel wast FILE… [OPTIONS]",
      "run WebAssembly specification scripts and count passed tests"},
 };
@@ -57,7 +59,7 @@ static const struct option {
      "HOST[:NAME][:ro]  grant a directory to a WASI program, as NAME (default: as given)"},
     {"--listen", RUN | FUEL, LISTEN, NOWHERE, NOWHERE,
      "ADDRESS:PORT  grant a WASI program a socket that accepts TCP connections"},
-    {"--seed", RUN | FUEL, NUMBER, AT(seed), NOWHERE,
+    {"--seed", RUN | FUEL | WARM, NUMBER, AT(seed), NOWHERE,
      "N  seed of the random bytes of a WASI program without --grant random (default 0)"},
     {"--", RUN | FUEL, FLAG, NOWHERE, NOWHERE,
      "WORDS…  pass all following words to a WASI program as its arguments"},
@@ -216,8 +218,8 @@ static int find_verb(const char *name, struct err *err) {
     for (int i = 0; i < VERB_COUNT; i++)
         if (strcmp(verbs[i].name, name) == 0)
             return i;
-    return err_set(err, ERR_INVALID, "unknown command '%s': use run, check, fuel, replay or wast",
-                   name);
+    return err_set(err, ERR_INVALID,
+                   "unknown command '%s': use run, check, fuel, replay, warm or wast", name);
 }
 
 static int check_files(const struct args *a, const struct cell_options *o, struct err *err) {
@@ -225,7 +227,8 @@ static int check_files(const struct args *a, const struct cell_options *o, struc
         return 0;
     bool is_wast = verbs[a->verb].bit == WAST;
     if (o->file_count == 0)
-        return err_set(err, ERR_INVALID, "%s needs a file", verbs[a->verb].name);
+        return err_set(err, ERR_INVALID, "%s needs %s", verbs[a->verb].name,
+                       verbs[a->verb].bit == WARM ? "the name of an interpreter" : "a file");
     if (o->file_count > 1 && !is_wast)
         return err_set(err, ERR_INVALID, "%s takes one file: unexpected argument '%s'",
                        verbs[a->verb].name, o->files[1]);
@@ -256,7 +259,7 @@ int cell_options_read(int argc, char **argv, const char **file_room, struct cell
     struct cell_options o = {.files = file_room, .spec = 30, .fuel = 1000000000, .memory = 4096};
     if (argc < 2)
         return err_set(err, ERR_INVALID,
-                       "a command is missing: use run, check, fuel, replay or wast");
+                       "a command is missing: use run, check, fuel, replay, warm or wast");
     if (strcmp(argv[1], "--help") == 0)
         return *ret = (struct cell_options){.help = true}, 0;
     struct args a = {.argc = argc, .argv = argv, .i = 2, .verb = find_verb(argv[1], err)};

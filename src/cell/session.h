@@ -19,7 +19,9 @@ struct job {
     const struct cell_options *options;
     const char *file; /* name of the program's file, for messages */
     struct slice bytes, state;
-    bool is_terminal[2]; /* standard input, standard output */
+    bool is_script;             /* the program is an interpreter that runs a script */
+    struct slice warm, request; /* state of a warm image and its request; empty: start cold */
+    bool is_terminal[2];        /* standard input, standard output */
 };
 
 struct session {
@@ -41,7 +43,11 @@ struct session {
     struct wasi *wasi;       /* its descriptors and clocks; NULL in a replay */
     uint64_t began_ns;       /* when the first slice ended, for the limit of fuel per second */
     bool has_exited;         /* the exit code is the program's own */
-    char difference[300];    /* first difference between a replay and its log; or empty */
+    bool stops_at_input;     /* stop before the first read of standard input */
+    struct slice request;    /* bytes that standard input begins with */
+    bool is_warm;            /* resumed from a warm image, after it had used fuel_before */
+    uint64_t fuel_before;
+    char difference[300]; /* first difference between a replay and its log; or empty */
 };
 
 /* How a call ended; values are copies. */
@@ -125,3 +131,4 @@ int verb_check(struct link *l, const void *job);
 int verb_fuel(struct link *l, const void *job);
 int verb_replay(struct link *l, const void *job);
 int verb_wast(struct link *l, const void *job);
+int verb_warm(struct link *l, const void *job);

@@ -16,5 +16,12 @@ int read_arguments(struct session *s, struct slice function, struct cell_values 
 /* Instantiates the module, then calls the function, unless its name is empty. */
 int run_whole(struct session *s, struct slice function, const struct cell_values *args,
               uint64_t fuel, struct ending *ret);
+/* Makes the store from a saved state. After a failure the session has no store. */
+int resume_store(struct session *s, struct slice state, struct err *err);
+/* Sends the state of the stopped program to the parent process. */
+int send_state(struct session *s);
+/* Continues a warm image with the request of the job; starts cold if the image does not fit. */
+int run_warm(struct session *s, struct ending *ret);
+int run_new(struct session *s, struct ending *ret);
 /* Prints the results of the run, why it ended and the fuel. Returns the exit code. */
 int tell_ending(struct session *s, const struct ending *e);

@@ -162,15 +162,22 @@ static bool add_json_values(struct buf *b, const struct cell_values *values) {
     return ok && buf_addf(b, "]");
 }
 
+/* Returns the fuel of this run, without that of a warm image. */
+static uint64_t run_fuel(const struct session *s) {
+    return wasm_fuel_used(s->store) - s->fuel_before;
+}
+
 static bool add_json_report(struct buf *b, struct session *s, const struct ending *e,
                             const uint8_t hash[32]) {
     bool ok = buf_addf(b, "{\"outcome\":\"%s\",\"results\":", outcome_names[e->outcome]) &&
               add_json_values(b, &e->values) &&
-              buf_addf(b, ",\"fuel\":%" PRIu64 ",\"memory_hash\":\"", wasm_fuel_used(s->store)) &&
+              buf_addf(b, ",\"fuel\":%" PRIu64 ",\"memory_hash\":\"", run_fuel(s)) &&
               add_hash(b, hash) && buf_addf(b, "\",\"output\":") &&
               json_string(b, s->output.len ? s->output.data : "", s->output.len);
     if (ok && s->has_wasi && e->outcome == WASM_DONE)
         ok = buf_addf(b, ",\"exit_code\":%" PRIu32, e->exit_code);
+    if (ok && s->job->is_script)
+        ok = buf_addf(b, ",\"start\":\"%s\"", s->is_warm ? "warm" : "cold");
     if (ok && e->outcome == WASM_TRAPPED)
         ok = buf_addf(b, ",\"trap\":") && json_string(b, e->text, strlen(e->text)) &&
              buf_addf(b, ",\"frames\":[") && add_frames(b, s, true) && buf_addf(b, "]");
@@ -205,7 +212,7 @@ static bool add_reason(struct buf *b, struct session *s, const struct ending *e)
     case WASM_OUT_OF_FUEL:
         return buf_addf(b,
                         "out of fuel: %" PRIu64 " spent, the next instruction needs %" PRIu64 "\n",
-                        wasm_fuel_used(s->store), e->needed) &&
+                        run_fuel(s), e->needed) &&
                add_frames(b, s, false);
     case WASM_SLICE:
         return buf_addf(b, "suspended\n") && add_frames(b, s, false);
@@ -215,7 +222,7 @@ static bool add_reason(struct buf *b, struct session *s, const struct ending *e)
 }
 
 static bool add_fuel(struct buf *b, const struct session *s) {
-    return buf_addf(b, "fuel: %" PRIu64 "\n", wasm_fuel_used(s->store));
+    return buf_addf(b, "fuel: %" PRIu64 "\n", run_fuel(s));
 }
 
 int tell_ending(struct session *s, const struct ending *e) {
@@ -285,7 +292,7 @@ static int log_full(struct session *s) {
 
 /* --- suspension --- */
 
-static int send_state(struct session *s) {
+int send_state(struct session *s) {
     struct buf state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
     struct err err;
     if ((s->has_wasi && !host_wasi_save(s, &state)) || wasm_capture(s->store, &state, &err) < 0)
@@ -322,22 +329,26 @@ static bool hosts_are_granted(const struct session *s) {
     return true;
 }
 
-static int resume(struct session *s, struct ending *ret) {
+int resume_store(struct session *s, struct slice state, struct err *err) {
     struct wasm_modules modules = {.find = find_module, .ctx = s};
-    struct slice state = s->job->state;
+    if ((s->has_wasi && host_wasi_resume(s, &state, err) < 0) ||
+        wasm_resume(s->engine, state.data, state.len, &modules, &s->store, err) < 0)
+        return -1;
+    if (wasm_instances(s->store) != 1 || !hosts_are_granted(s)) {
+        wasm_store_free(s->store);
+        s->store = NULL;
+        return err_set(err, ERR_DENIED, "the state needs a host function that was not granted");
+    }
+    s->instance = wasm_instance_at(s->store, 0);
+    return 0;
+}
+
+static int resume(struct session *s, struct ending *ret) {
     struct err err;
-    if ((s->has_wasi && host_wasi_resume(s, &state, &err) < 0) ||
-        wasm_resume(s->engine, state.data, state.len, &modules, &s->store, &err) < 0) {
+    if (resume_store(s, s->job->state, &err) < 0) {
         err_wrap(&err, "cannot resume '%s'", s->job->options->resume);
         return session_fail(s, CELL_STATE, &err);
     }
-    if (wasm_instances(s->store) != 1 || !hosts_are_granted(s)) {
-        err_set(&err, ERR_DENIED,
-                "cannot resume '%s': the state needs a host function that was not granted",
-                s->job->options->resume);
-        return session_fail(s, CELL_STATE, &err);
-    }
-    s->instance = wasm_instance_at(s->store, 0);
     if (s->job->options->has_fuel)
         wasm_fuel_add(s->store, s->job->options->fuel);
     return session_drive(s, ret);
@@ -368,7 +379,7 @@ int run_whole(struct session *s, struct slice function, const struct cell_values
     return session_call(s, function, args, ret);
 }
 
-static int run_new(struct session *s, struct ending *ret) {
+int run_new(struct session *s, struct ending *ret) {
     const struct cell_options *o = s->job->options;
     struct slice function;
     struct cell_values args;
@@ -385,7 +396,7 @@ static int run_loaded(struct session *s) {
     struct ending e = {0};
     int code = session_check_grants(s, o->grants, o->grant_count);
     if (code == CELL_OK)
-        code = o->resume ? resume(s, &e) : run_new(s, &e);
+        code = o->resume ? resume(s, &e) : s->job->warm.len ? run_warm(s, &e) : run_new(s, &e);
     if (code != CELL_OK)
         return code;
     if (s->recording && !end_log(s, &e))

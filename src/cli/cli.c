@@ -138,7 +138,7 @@ const struct command commands[] = {
     {"audit", "[verify [RECEIPT...]] [OPTIONS]", "print the audit journal, or verify it", cmd_audit,
      audit_rows, NULL, audit_forms},
 
-    {"cell", "run|check|fuel|replay FILE ...",
+    {"cell", "run|check|fuel|replay|warm FILE ...",
      "run WebAssembly programs and count their instructions (fuel)", cmd_cell, NULL, "Other"},
     {"wast", "[OPTIONS] FILE...", "run WebAssembly specification scripts", cmd_wast, NULL, NULL},
     {"completion", "bash|zsh|fish", "print a shell completion script", cmd_completion, help_rows,

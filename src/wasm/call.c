@@ -49,6 +49,10 @@ void wasm_fuel_add(struct wasm_store *s, uint64_t n) {
     s->budget += n < room ? n : room;
 }
 
+void wasm_fuel_limit(struct wasm_store *s, uint64_t left) {
+    s->budget = left < INT64_MAX / 2 ? left : INT64_MAX / 2;
+}
+
 uint64_t wasm_fuel_left(const struct wasm_store *s) {
     return s->budget;
 }

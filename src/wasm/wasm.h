@@ -328,6 +328,8 @@ int wasm_table_get(const struct wasm_store *s, struct wasm_extern x, uint64_t i,
 
 /* Adds n to the fuel that the store may spend; a new store has none. */
 void wasm_fuel_add(struct wasm_store *s, uint64_t n);
+/* Sets the fuel that the store may still spend, whatever was left. */
+void wasm_fuel_limit(struct wasm_store *s, uint64_t left);
 uint64_t wasm_fuel_left(const struct wasm_store *s);
 /*
  * Spends n more fuel for the pending host call, whose cost the host knows only from its data. False

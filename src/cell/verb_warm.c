@@ -1,0 +1,61 @@
+/* `cell warm`, and the start of a run from a warm image (cell/warm.h). */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/banned.h"
+#include "base/defer.h"
+#include "cell/verb.h"
+#include "cell/warm.h"
+
+static int send_image(struct session *s) {
+    char head[WARM_HEAD_SIZE];
+    warm_head(s->job->options->files[0], s->job->options->seed, head);
+    link_state(s->link, head, sizeof(head));
+    return send_state(s);
+}
+
+static int tell_warm(struct session *s) {
+    const struct cell_options *o = s->job->options;
+    struct buf b DEFER(buf_done) = BUF(1 << 16);
+    uint64_t fuel = wasm_fuel_used(s->store);
+    bool ok = o->json ? buf_addf(&b, "{\"fuel\":%" PRIu64 ",\"seed\":%" PRIu64 "}\n", fuel, o->seed)
+                      : buf_addf(&b, "saved '%s' after %" PRIu64 " fuel\n", o->out, fuel);
+    if (ok)
+        link_text(s->link, b.data, b.len);
+    return CELL_OK;
+}
+
+int verb_warm(struct link *l, const void *arg) {
+    struct session s DEFER(session_done);
+    const struct job *job = arg;
+    struct ending e = {0};
+    struct err err;
+    session_init(&s, l, job);
+    s.stops_at_input = true;
+    int code = session_load(&s, job->bytes, job->options->spec, job->options->memory);
+    if (code == CELL_OK)
+        code = session_check_grants(&s, NULL, 0);
+    if (code == CELL_OK)
+        code = run_new(&s, &e);
+    if (code != CELL_OK)
+        return code;
+    if (!e.suspended) {
+        err_set(&err, ERR_INVALID, "cannot save '%s': it ended before it read its standard input",
+                job->file);
+        return session_fail(&s, CELL_TRAP, &err);
+    }
+    code = send_image(&s);
+    return code == CELL_OK ? tell_warm(&s) : code;
+}
+
+/* An image that does not fit, for example of another version, is not an error: it saves time. */
+int run_warm(struct session *s, struct ending *ret) {
+    struct err err;
+    if (resume_store(s, s->job->warm, &err) < 0)
+        return run_new(s, ret);
+    s->is_warm = true;
+    s->request = s->job->request;
+    s->fuel_before = wasm_fuel_used(s->store);
+    wasm_fuel_limit(s->store, s->job->options->fuel);
+    return session_drive(s, ret);
+}
