@@ -94,6 +94,11 @@ def test_fuel_limit_can_be_changed(daemon, cell):
     assert daemon.get(f"/v1/machines/{m}")["limits"]["fuel"] == 100_000_000_000
     assert daemon.patch(f"/v1/machines/{m}", {"limits": {"fuel": 1000}})["limits"]["fuel"] == 1000
     assert daemon.exec(m, ["spin"])["exec"]["usage"]["fuel"] == 1000
+    most = 2 ** 50
+    assert daemon.patch(f"/v1/machines/{m}", {"limits": {"fuel": most, "fuel_rate": most}})["limits"]["fuel"] == most
+    assert run(daemon, m, "hello")[0] == 3
+    assert refused(daemon.patch, f"/v1/machines/{m}", {"limits": {"fuel": most + 1}}).code == "invalid"
+    assert refused(cell, limits={"fuel_rate": most + 1}).code == "invalid"
 
 
 def test_running_program_is_found_again_by_the_next_daemon(fresh):

@@ -156,10 +156,10 @@ static enum exec_end message_end(const struct msg_exit *m) {
                                           : EXEC_END_EXIT;
 }
 
-/* The number comes from a worker that may have been taken over: the store has 63 bits. */
+/* The number comes from a worker that may have been taken over: it may not fit into the store. */
 static void on_fuel(void *arg, uint64_t used) {
     struct exec *x = arg;
-    x->fuel = used < INT64_MAX ? used : INT64_MAX;
+    x->fuel = used < STORE_NUMBER_MAX ? used : STORE_NUMBER_MAX;
 }
 
 static void on_exited(void *arg, const struct msg_exit *m) {
