@@ -55,6 +55,13 @@ bool link_wait(struct link *l, bool for_input, uint64_t timeout_ns);
 /* True if system calls are filtered. False with sanitizers, which need further system calls. */
 bool jail_is_tight(void);
 
+/*
+ * For a command of a cell machine, before it opens a file: gives up all capabilities, and for good
+ * the right to execute programs. This process and the jailed child are the only native code in a
+ * cell machine besides its guest.
+ */
+int jail_give_up_rights(void);
+
 /* A directory of the host that the child can reach. */
 struct jail_dir {
     const char *path;

@@ -3,17 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include "base/banned.h"
 #include "base/cell_command.h"
@@ -33,29 +27,6 @@ static int machine_fail(int status, const struct err *err) {
     if (err->remedy[0])
         fprintf(stderr, "  %s\n", err->remedy);
     return status;
-}
-
-/* --- rights --- */
-
-/*
- * Gives up all capabilities, and for good the right to execute programs: this process and the
- * jailed child are the only native code in a cell machine besides its guest.
- */
-static int give_up_rights(void) {
-    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct none[2] = {{0}};
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_execve, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_execveat, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog filter = {.len = sizeof(code) / sizeof(*code), .filter = code};
-    if (syscall(SYS_capset, &header, none) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return -1;
-    prctl(PR_SET_DUMPABLE, 0);
-    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
 }
 
 /* --- the command --- */
@@ -168,7 +139,7 @@ int machine_main(int argc, char **argv, char **env) {
     char path[PATH_MAX];
     struct err err;
     o.meter = open_meter();
-    if (give_up_rights() < 0) {
+    if (jail_give_up_rights() < 0) {
         err_sys(&err, "cannot give up the rights of the worker process");
         return machine_fail(CELL_STATUS_FAILED, &err);
     }

@@ -4,7 +4,10 @@
  * taken SPAWNER ATTACK MODE:DIR...: in the jail of a worker with these directories; SPAWNER
  *   "none": in the jail of a worker without files.
  * taken outside ATTACK MODE:DIR...: without a jail, where the attack must work.
- * The exit status is 0 if the attack worked, 1 if the system call failed, 3 if it ended the worker.
+ * carrel-cell-command FUEL RATE PAGES ATTACK WHERE: as the worker of a cell machine. WHERE:
+ * "jailed" in its jail; "parent" beside it, without rights; "free" with the rights that the guest
+ * gave it. The exit status is 0 if the attack worked, 1 if the system call failed, 3 if it ended
+ * the worker.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,12 +15,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "base/cell_command.h"
 #include "base/defer.h"
 #include "cell/jail.h"
 
@@ -116,6 +121,14 @@ static int run_program(int dir) {
     return 0;
 }
 
+static int run_native(int dir) {
+    char *const args[] = {(char *)"native", (char *)"tool", (char *)"sha256", (char *)"/native",
+                          NULL};
+    (void)dir;
+    execve("/native", args, args + 4);
+    return 0;
+}
+
 static int open_plainly(int dir) {
     return syscall(SYS_openat, dir, ".", O_RDONLY, 0) >= 0;
 }
@@ -169,6 +182,7 @@ static const struct {
     {"send-signal", send_signal},
     {"make-process", make_process},
     {"run-program", run_program},
+    {"run-native", run_native},
     {"open-plainly", open_plainly},
     {"change-mode", change_mode},
     {"make-device", make_device},
@@ -186,7 +200,41 @@ static int attack(struct link *l, const void *arg) {
     return 2;
 }
 
+/* Says that it used more fuel than there is. */
+static void claim_fuel(void) {
+    uint64_t *meter = mmap(NULL, 8, PROT_READ | PROT_WRITE, MAP_SHARED, CELL_METER_FD, 0);
+    if (meter != MAP_FAILED)
+        *meter = UINT64_MAX;
+}
+
+static int taken_code(int code, const struct err *err) {
+    if (code >= 0)
+        return code;
+    fprintf(stderr, "%s\n", err->text);
+    return strstr(err->text, "signal 31") ? 3 : 4;
+}
+
+static int taken_command(int argc, char **argv) {
+    struct jail j = {.out_fd = 1,
+                     .err_fd = 2,
+                     .dirs = {{"/", false}},
+                     .n_dirs = 1,
+                     .is_in_machine = true,
+                     .state = BUF(10),
+                     .log = BUF(10)};
+    struct target t = {.attack = argc > 5 ? argv[4] : "", .dirs = {open("/", O_RDONLY)}};
+    struct err err = {0};
+    claim_fuel();
+    if (argc < 6 || (strcmp(argv[5], "free") != 0 && jail_give_up_rights() < 0))
+        return 4;
+    if (strcmp(argv[5], "jailed") != 0)
+        return attack(NULL, &t);
+    return taken_code(jail_run(&j, attack, &t, &err), &err);
+}
+
 int main(int argc, char **argv) {
+    if (argc > 0 && strcmp(argv[0], CELL_MACHINE_NAME) == 0)
+        return taken_command(argc, argv);
     struct jail j = {.out_fd = 1, .err_fd = 2, .state = BUF(10), .log = BUF(10)};
     struct target t = {.attack = argc > 2 ? argv[2] : ""};
     struct err err = {0};
@@ -201,9 +249,5 @@ int main(int argc, char **argv) {
         j.n_dirs = 0;
     else
         j.spawner = argv[1];
-    int code = jail_run(&j, attack, &t, &err);
-    if (code >= 0)
-        return code;
-    fprintf(stderr, "%s\n", err.text);
-    return strstr(err.text, "signal 31") ? 3 : 4;
+    return taken_code(jail_run(&j, attack, &t, &err), &err);
 }

@@ -31,9 +31,9 @@ counts = collections.Counter()
 
 
 class Lab:
-    """One run directory with its daemon and spawner. weak: defences to leave out; guest: another pid 1."""
+    """One run directory with its daemon and spawner. weak: defences to leave out; guest: another pid 1; worker: of cells."""
 
-    def __init__(self, weak=None, guest=None):
+    def __init__(self, weak=None, guest=None, worker=None):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cs-", dir=PLACE))  # short: it holds sockets
         self.run_dir, self.home = self.dir / "run", self.dir / "home"
         self.program = BUILD / "carrel"
@@ -41,12 +41,12 @@ class Lab:
                     "CARREL_RUN": str(self.run_dir), "CARREL_HOME": str(self.home)}
         if "ASAN_OPTIONS" in os.environ:
             self.env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"]
-        if weak is not None or guest:
-            self._other_programs(weak, guest)
+        if weak is not None or guest or worker:
+            self._other_programs(weak, guest, worker)
         host_image.lend(self.home)
         self.state = HostState(self.run_dir, self.home, sub_ids() if ROOTLESS else ())
 
-    def _other_programs(self, weak, guest):
+    def _other_programs(self, weak, guest, worker):
         libexec = self.dir / "bin/libexec"
         libexec.mkdir(parents=True)
         self.program = self.dir / "bin/carrel"
@@ -54,6 +54,9 @@ class Lab:
         shutil.copy(BUILD / "libexec/carrel-daemon", libexec / "carrel-daemon")
         shutil.copy(BUILD / "libexec" / ("carrel-spawn" if weak is None else "carrel-spawn-weak"), libexec / "carrel-spawn")
         shutil.copy(guest or BUILD / "libexec/carrel-guest", libexec / "carrel-guest")
+        if worker:
+            shutil.copy(worker, libexec / "carrel-cell")
+            shutil.copy(BUILD / "libexec/carrel-image", libexec / "carrel-image")
         if weak is not None:
             self.env["CARREL_WEAKEN"] = weak
 
