@@ -13,7 +13,7 @@
 #define LIMIT_MEM (2ull << 30)
 #define LIMIT_DISK (1ull << 30) /* at most half the memory, so that the disk can be on tmpfs */
 #define LIMIT_PIDS 1024ull
-#define LIMIT_FUEL 100000000000ull /* of a command in a cell machine: a few minutes */
+#define LIMIT_FUEL 100000000000ull  /* of a command in a cell machine: a few minutes */
 #define LIMIT_FUEL_MAX (1ull << 50) /* as large as numbers in the store */
 
 #define LIMIT_MEM_MIN (4ull << 20)
