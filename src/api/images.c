@@ -187,6 +187,7 @@ void api_image_import(struct call *c) {
 static const struct {
     const char *form, *type;
 } forms[] = {{"oci", "application/x-tar"},
+             {"oci.zst", "application/x-tar"},
              {"tar", "application/x-tar"},
              {"tar.zst", "application/zstd"},
              {"packs", "application/x-tar"}};

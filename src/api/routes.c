@@ -178,7 +178,8 @@ static const struct query import_queries[] = {
 };
 static const struct query export_queries[] = {
     {"form", "string",
-     "oci (default): an OCI layout in a tar; tar or tar.zst: only the files; packs: packs and "
+     "oci (default): an OCI layout in a tar; oci.zst: the same with layers compressed with zstd; "
+     "tar or tar.zst: only the files; packs: packs and "
      "manifests in a tar"},
     {0},
 };

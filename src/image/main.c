@@ -116,8 +116,11 @@ static int do_unpack(struct work *w, struct err *err) {
 static const struct {
     const char *verb;
     enum pack_form form;
-} forms[] = {
-    {"tar", PACK_TAR}, {"tar.zst", PACK_TAR_ZST}, {"oci", PACK_OCI}, {"packs", PACK_PACKS}};
+} forms[] = {{"tar", PACK_TAR},
+             {"tar.zst", PACK_TAR_ZST},
+             {"oci", PACK_OCI},
+             {"oci.zst", PACK_OCI_ZST},
+             {"packs", PACK_PACKS}};
 
 static int form_of(const char *verb) {
     for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++)

@@ -45,8 +45,10 @@ static la_ssize_t to_fd(struct archive *a, void *arg, const void *bytes, size_t 
 
 /* Computes the digest and size of a layer. Also writes the layer if `outer` is set. */
 struct oci_layer {
-    struct sha256 sum;
+    struct sha256 sum;   /* of the layer as it is stored */
+    struct sha256 plain; /* of its tar */
     uint64_t size;
+    struct archive *zstd;  /* compresses the layer; NULL: it is stored as it is */
     struct archive *outer; /* the OCI layout that contains the layer; NULL: do not write */
 };
 
@@ -223,26 +225,65 @@ static int pack_tar(struct pack *p, bool packed, struct err *err) {
 
 /* ---- OCI layout ---- */
 
-/* Packs layer `i`. outer NULL: only computes its digest and size. */
+/* The tar of a layer: hashes it, and passes it on to be compressed or stored. */
+static la_ssize_t to_plain(struct archive *a, void *arg, const void *bytes, size_t n) {
+    struct oci_layer *l = arg;
+    sha256_add(&l->plain, bytes, n);
+    if (!l->zstd)
+        return to_layer(a, arg, bytes, n);
+    if (archive_write_data(l->zstd, bytes, n) == (la_ssize_t)n)
+        return (la_ssize_t)n;
+    archive_set_error(a, EIO, "the layer cannot be compressed");
+    return -1;
+}
+
+/* Opens a writer of one file that is compressed and passed to to_layer(). */
+static struct archive *zstd_open(struct pack *p, struct oci_layer *l, struct err *err) {
+    struct archive *z DEFER(pack_writer_free) = archive_write_new();
+    struct archive_entry *e DEFER(entry_free) = archive_entry_new();
+    if (!z || !e || archive_write_set_format_raw(z) != ARCHIVE_OK) {
+        err_set(err, ERR_LIMIT, "out of memory");
+        return NULL;
+    }
+    archive_entry_set_filetype(e, AE_IFREG);
+    if (pack_compress(p, z, err) < 0)
+        return NULL;
+    if (archive_write_open(z, l, NULL, to_layer, NULL) != ARCHIVE_OK ||
+        archive_write_header(z, e) != ARCHIVE_OK) {
+        pack_failed(z, err);
+        return NULL;
+    }
+    return TAKE(z);
+}
+
+/* Packs layer `i`. outer NULL: only computes its digests and size. */
 static int pack_layer(struct pack *p, size_t i, struct archive *outer, struct oci_layer *ret,
                       struct err *err) {
+    struct archive *z DEFER(pack_writer_free) = NULL;
     struct archive *a DEFER(pack_writer_free) = pack_writer_new();
     int root = p->layer_count ? p->layers[i] : p->root;
     *ret = (struct oci_layer){.outer = outer};
     sha256_init(&ret->sum);
+    sha256_init(&ret->plain);
     if (!a)
         return err_set(err, ERR_LIMIT, "out of memory");
-    if (archive_write_open(a, ret, NULL, to_layer, NULL) != ARCHIVE_OK)
+    if (p->zstd && !(z = zstd_open(p, ret, err)))
+        return -1;
+    ret->zstd = z;
+    if (archive_write_open(a, ret, NULL, to_plain, NULL) != ARCHIVE_OK)
         return pack_failed(a, err);
     if (put_tree(p, root, i > 0, a, err) < 0)
         return -1;
-    return archive_write_close(a) == ARCHIVE_OK ? 0 : pack_failed(a, err);
+    if (archive_write_close(a) != ARCHIVE_OK)
+        return pack_failed(a, err);
+    return z && archive_write_close(z) != ARCHIVE_OK ? pack_failed(z, err) : 0;
 }
 
 #define MEDIA "application/vnd.oci.image."
 
 struct blob {
     char digest[OCI_DIGEST_SIZE];
+    char plain[OCI_DIGEST_SIZE]; /* of a layer: digest of its tar */
     uint64_t size;
 };
 
@@ -277,7 +318,7 @@ static void print_config(const struct image_config *c, const struct blobs *layer
     jot_object(j, "rootfs");
     jot_array(j, "diff_ids");
     for (size_t i = 0; i < layers->count; i++)
-        jot_string(j, NULL, layers->v[i].digest);
+        jot_string(j, NULL, layers->v[i].plain);
     jot_end(j, ']');
     jot_string(j, "type", "layers");
     jot_end(j, '}');
@@ -310,14 +351,16 @@ static void put_descriptor(struct jot *j, const char *name, const char *type, co
     jot_end(j, '}');
 }
 
-static void print_manifest(const struct blob *config, const struct blobs *layers, struct jot *j) {
+static void print_manifest(const struct blob *config, const struct blobs *layers, bool zstd,
+                           struct jot *j) {
+    const char *type = zstd ? MEDIA "layer.v1.tar+zstd" : MEDIA "layer.v1.tar";
     jot_object(j, NULL);
     jot_u64(j, "schemaVersion", 2);
     jot_string(j, "mediaType", MEDIA "manifest.v1+json");
     put_descriptor(j, "config", MEDIA "config.v1+json", config, NULL);
     jot_array(j, "layers");
     for (size_t i = 0; i < layers->count; i++)
-        put_descriptor(j, NULL, MEDIA "layer.v1.tar", &layers->v[i], NULL);
+        put_descriptor(j, NULL, type, &layers->v[i], NULL);
     jot_end(j, ']');
     jot_end(j, '}');
 }
@@ -348,13 +391,14 @@ static void documents_done(struct documents *d) {
     buf_done(&d->index);
 }
 
-static int write_documents(const struct image_config *c, const struct blobs *layers,
-                           struct documents *d, struct err *err) {
+static int write_documents(const struct pack *p, const struct blobs *layers, struct documents *d,
+                           struct err *err) {
+    const struct image_config *c = p->config;
     struct jot j = JOT(&d->config), m = JOT(&d->manifest), i = JOT(&d->index);
     const char *arch = c->arch ? c->arch : image_arch();
     print_config(c, layers, &j);
     d->config_blob = blob_of(&d->config);
-    print_manifest(&d->config_blob, layers, &m);
+    print_manifest(&d->config_blob, layers, p->zstd, &m);
     d->manifest_blob = blob_of(&d->manifest);
     print_index(&d->manifest_blob, arch, &i);
     bool fits = buf_addf(&d->layout, "{\"imageLayoutVersion\":\"1.0.0\"}");
@@ -387,6 +431,8 @@ static int measure_layers(struct pack *p, struct blobs *ret, struct err *err) {
             return -1;
         sha256_end(&counted.sum, hash);
         oci_digest_of(hash, ret->v[i].digest);
+        sha256_end(&counted.plain, hash);
+        oci_digest_of(hash, ret->v[i].plain);
         ret->v[i].size = counted.size;
     }
     ret->count = count;
@@ -413,7 +459,7 @@ static int pack_oci(struct pack *p, struct err *err) {
     struct blobs layers = {.count = 0};
     if (!a)
         return err_set(err, ERR_LIMIT, "out of memory");
-    if (measure_layers(p, &layers, err) < 0 || write_documents(p->config, &layers, &d, err) < 0)
+    if (measure_layers(p, &layers, err) < 0 || write_documents(p, &layers, &d, err) < 0)
         return -1;
     if (archive_write_open(a, p, NULL, to_fd, NULL) != ARCHIVE_OK)
         return pack_failed(a, err);
@@ -428,6 +474,8 @@ static int pack_oci(struct pack *p, struct err *err) {
 int image_pack(struct pack *p, enum pack_form form, struct err *err) {
     switch (form) {
     case PACK_OCI:
+    case PACK_OCI_ZST:
+        p->zstd = form == PACK_OCI_ZST;
         return pack_oci(p, err);
     case PACK_PACKS:
         return image_to_packs(p, err);

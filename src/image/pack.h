@@ -1,6 +1,7 @@
 /*
  * Packs a tree and its configuration into an archive: a tar whose first entry is the configuration
- * in Carrel's format, the same compressed with zstd, an OCI layout in a tar, or packs in a tar.
+ * in Carrel's format, the same compressed with zstd, an OCI layout in a tar, whose layers may be
+ * compressed with zstd, or packs in a tar.
  * Equal images give equal bytes.
  */
 #pragma once
@@ -11,7 +12,7 @@
 #include "image/report.h"
 #include "image/walk.h"
 
-enum pack_form { PACK_TAR, PACK_TAR_ZST, PACK_OCI, PACK_PACKS };
+enum pack_form { PACK_TAR, PACK_TAR_ZST, PACK_OCI, PACK_OCI_ZST, PACK_PACKS };
 
 struct pack {
     int out;
@@ -25,6 +26,7 @@ struct pack {
     const struct over *over;           /* as in struct walk; whiteouts become `.wh.` entries */
     struct report *report;
     unsigned threads;        /* that compress, at least 1; the bytes do not depend on it */
+    bool zstd;               /* compress the layers of an OCI layout; set by image_pack() */
     uint64_t entries, bytes; /* entries and bytes written so far */
 };
 

@@ -345,7 +345,7 @@ static int add_tree_apart(struct spawner *s, const char *name, int dir, size_t *
  */
 static int begin_pack(struct spawner *s, const char *text, const struct fd_message *in,
                       struct err *err) {
-    static const char *const forms[] = {"tar", "tar.zst", "oci", "packs", "erofs"};
+    static const char *const forms[] = {"tar", "tar.zst", "oci", "oci.zst", "packs", "erofs"};
     enum { FORMS = sizeof(forms) / sizeof(*forms), SEAL = FORMS - 1, FIRST_OF_LAYERS = 2 };
     size_t n = strcspn(text, " "), i = 0;
     const char *name = text[n] ? text + n + 1 : "";

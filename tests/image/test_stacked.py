@@ -338,6 +338,32 @@ def test_export_and_import_keep_the_layers_of_a_build(daemon, small, tmp_path):
     assert tree_of(daemon, "back") == tree_of(daemon, "app")
 
 
+def test_export_compresses_layers_with_zstd(daemon, small, tmp_path):
+    """Debian's zstd and tar read the layers, and so does our import."""
+    (tmp_path / "recipe").write_text("base small\nrun echo one >/one; rm /etc/group\n")
+    assert cli(daemon, "build", tmp_path / "recipe", "--name", "app").returncode == 0
+    for name, words in (("plain", []), ("zstd", ["--zstd"]), ("again", ["--zstd"])):
+        assert cli(daemon, "export", "app", "--oci", tmp_path / name, *words).returncode == 0
+    blobs = {name: tmp_path / name / "blobs/sha256" for name in ("plain", "zstd", "again")}
+    assert sorted(os.listdir(blobs["zstd"])) == sorted(os.listdir(blobs["again"])), "equal images give equal bytes"
+    index = json.loads((tmp_path / "zstd/index.json").read_bytes())
+    manifest = json.loads((blobs["zstd"] / index["manifests"][0]["digest"][7:]).read_bytes())
+    config = json.loads((blobs["zstd"] / manifest["config"]["digest"][7:]).read_bytes())
+    assert len(manifest["layers"]) == 2 and {x["mediaType"] for x in manifest["layers"]} == {"application/vnd.oci.image.layer.v1.tar+zstd"}
+    for layer, plain in zip(manifest["layers"], config["rootfs"]["diff_ids"]):
+        stored = blobs["zstd"] / layer["digest"][7:]
+        data = subprocess.run(["zstd", "-dc", stored], stdout=subprocess.PIPE, check=True).stdout
+        assert stored.stat().st_size == layer["size"] and "sha256:" + hashlib.sha256(data).hexdigest() == plain
+        assert (blobs["plain"] / plain[7:]).read_bytes() == data, "the same tar as without compression"
+        subprocess.run(["tar", "--zstd", "-tf", stored], stdout=subprocess.DEVNULL, check=True)
+    sizes = [sum(p.stat().st_size for p in blobs[name].iterdir()) for name in ("zstd", "plain")]
+    assert sizes[0] < sizes[1] * 0.7, sizes
+    assert cli(daemon, "import", tmp_path / "zstd", "--name", "back").returncode == 0
+    assert layers_of(daemon, "back") == 2 and tree_of(daemon, "back") == tree_of(daemon, "app")
+    done = cli(daemon, "export", "app", "--tar", tmp_path / "x.tar", "--zstd")
+    assert done.returncode == 125 and b"--zstd works only with --oci DIR" in done.stderr and not (tmp_path / "x.tar").exists(), done
+
+
 def test_pull_keeps_layers_and_shares_the_base(daemon, rootfs):
     base = gzip.compress(rootfs.read_bytes())
     servers = [MadeRegistry([base, x]) for x in (BASE_LAYER, SECOND)]

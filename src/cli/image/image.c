@@ -28,7 +28,7 @@ enum { BLOCK = 256 << 10, WORDS_MAX = 16 };
 struct image_options {
     const char *name, *oci, *packs, *tar, *file;
     struct option_list args, net;
-    bool all, json, quiet, no_cache, detach, follow, insecure, help;
+    bool all, json, quiet, no_cache, detach, follow, insecure, zstd, help;
 };
 
 #define AT(member) offsetof(struct image_options, member)
@@ -36,6 +36,7 @@ struct image_options {
 const struct option_row image_rows[] = {
     {0, "name", "NAME", OPTION_TEXT, AT(name), "import, build, pull: name of the image"},
     {0, "oci", "DIR", OPTION_TEXT, AT(oci), "export: write an OCI layout to a new directory"},
+    {0, "zstd", NULL, OPTION_FLAG, AT(zstd), "export: compress the layers of --oci with zstd"},
     {0, "packs", "DIR", OPTION_TEXT, AT(packs),
      "export: add the image to a directory of packs; import: read it there"},
     {0, "tar", "FILE", OPTION_TEXT, AT(tar),
@@ -502,7 +503,7 @@ static int export_layout(struct client *c, const struct image_options *o, const 
     struct layout_reader layout DEFER(layout_done) = {.dir = -1, .file = -1};
     struct sink to = {.fd = -1, .layout = &layout, .what = o->oci};
     return about(c, "GET", name, &image, err) < 0 || layout_open(&layout, o->oci, err) < 0 ||
-                   download(c, name, "oci", o->quiet, &to, err) < 0
+                   download(c, name, o->zstd ? "oci.zst" : "oci", o->quiet, &to, err) < 0
                ? -1
                : layout_finish(&layout, err);
 }
@@ -552,6 +553,11 @@ static int export(struct client *c, const struct image_options *o, const struct 
         err_set(err, ERR_INVALID,
                 "carrel image export requires --oci DIR, --packs DIR or --tar FILE");
         return err_remedy(err, "use --tar FILE.tar, or FILE.tar.zst to compress it");
+    }
+    if (o->zstd && !o->oci) {
+        err_set(err, ERR_INVALID, "--zstd works only with --oci DIR");
+        return err_remedy(err, "use --tar FILE.tar.zst to compress a tar; packs are always "
+                               "compressed");
     }
     if ((o->oci     ? export_layout(c, o, w->v[0], err)
          : o->packs ? export_packs(c, o, w->v[0], err)
