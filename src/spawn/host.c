@@ -348,6 +348,7 @@ static int open_disks(struct spawner *s, struct err *err) {
     if (disks_read(s->maker.store, &d, err) < 0)
         return -1;
     s->maker.usual = d.bytes && !s->rootless ? d.bytes : LIMIT_DISK;
+    s->maker.made = -1;
     s->maker.btrfs =
         !s->rootless && (d.said ? d.btrfs : btrfs_is(s->maker.store) && disk_can(DISK_BTRFS));
     return 0;

@@ -12,6 +12,7 @@
 #include "base/jot.h"
 #include "base/log.h"
 #include "spawn/archives.h"
+#include "spawn/create_later.h"
 #include "spawn/disk/layers.h"
 #include "spawn/disk/saved.h"
 #include "spawn/disk/upkeep.h"
@@ -96,7 +97,7 @@ static void warn_unenforced(const struct spawner *s, char *text, size_t size) {
                               n ? ", " : "limits not enforced on this host: ", names[i]);
 }
 
-static void do_create(struct server *v, struct client *c, const struct fd_message *in) {
+void server_create(struct server *v, struct client *c, const struct fd_message *in) {
     struct err err;
     struct box *box;
     int fds[1 + PLAN_MAX_GRANTS + NETNS_FDS];
@@ -124,6 +125,11 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
         server_end_box(v, box);
 }
 
+static void do_create(struct server *v, struct client *c, struct fd_message *in) {
+    if (!create_put_aside(v, c, in))
+        server_create(v, c, in);
+}
+
 static struct box *wanted(struct server *v, struct client *c) {
     struct box *box = box_find(v->s, v->message.plan.id);
     struct err err;
@@ -134,7 +140,7 @@ static struct box *wanted(struct server *v, struct client *c) {
     return box;
 }
 
-static void do_facts(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_facts(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     struct box *box = wanted(v, c);
     if (!box)
@@ -144,7 +150,7 @@ static void do_facts(struct server *v, struct client *c, const struct fd_message
     server_answer(v, c, &v->message, NULL, 0);
 }
 
-static void do_destroy(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_destroy(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     const char *store = v->message.plan.store;
     struct box *box = wanted(v, c);
@@ -186,7 +192,7 @@ static void list_machines(const struct spawner *s, struct jot *j) {
     jot_end(j, ']');
 }
 
-static void do_status(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_status(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     static const char *const modes[] = {"none", "v1", "v2"};
     const struct spawner *s = v->s;
@@ -244,7 +250,7 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     server_answer(v, c, &v->message, NULL, 0);
 }
 
-static void do_root(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_root(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     struct err err;
     int root DEFER_CLOSE = -1;
@@ -261,7 +267,7 @@ static void do_root(struct server *v, struct client *c, const struct fd_message 
         server_answer(v, c, &v->message, &root, root >= 0);
 }
 
-static void do_view(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_view(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     struct err err;
     int dirs[2], n = layers_view(v->s, &v->message, dirs, &err);
@@ -274,7 +280,7 @@ static void do_view(struct server *v, struct client *c, const struct fd_message 
         close(dirs[--n]);
 }
 
-static void do_keep(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_keep(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     struct err err;
     if (!v->undertaker.pid)
@@ -285,7 +291,7 @@ static void do_keep(struct server *v, struct client *c, const struct fd_message 
         server_answer(v, c, &v->message, NULL, 0);
 }
 
-static void do_merge(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_merge(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     struct err err;
     if (!v->undertaker.pid)
@@ -296,7 +302,7 @@ static void do_merge(struct server *v, struct client *c, const struct fd_message
         server_answer_done(v, c);
 }
 
-static void do_copy(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_copy(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     struct err err;
     if (!v->undertaker.pid)
@@ -307,7 +313,7 @@ static void do_copy(struct server *v, struct client *c, const struct fd_message 
         server_answer(v, c, &v->message, NULL, 0);
 }
 
-static void do_saved(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_saved(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     struct err err;
     if (!v->undertaker.pid)
@@ -320,7 +326,7 @@ static void do_saved(struct server *v, struct client *c, const struct fd_message
         server_answer_done(v, c);
 }
 
-static void do_tell(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_tell(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     struct err err;
     if (upkeep_tell(v->s, &v->message, &err) < 0)
@@ -329,7 +335,7 @@ static void do_tell(struct server *v, struct client *c, const struct fd_message 
         server_answer_done(v, c);
 }
 
-static void do_archive(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_archive(struct server *v, struct client *c, struct fd_message *in) {
     struct err err;
     if (archives_begin(v->s, &v->message, in, &err) < 0)
         answer_error(v, c, &err);
@@ -337,7 +343,7 @@ static void do_archive(struct server *v, struct client *c, const struct fd_messa
         server_answer_done(v, c);
 }
 
-static void do_wipe(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_wipe(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     struct err err;
     if (!v->undertaker.pid)
@@ -348,14 +354,14 @@ static void do_wipe(struct server *v, struct client *c, const struct fd_message 
         server_answer_done(v, c);
 }
 
-static void do_hello(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_hello(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     v->message.type = PLAN_TEXT;
     snprintf(v->message.text, sizeof(v->message.text), "%s", v->s->program);
     server_answer(v, c, &v->message, NULL, 0);
 }
 
-static void do_stop(struct server *v, struct client *c, const struct fd_message *in) {
+static void do_stop(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     struct err err;
     if (v->s->box_count) {
@@ -368,7 +374,7 @@ static void do_stop(struct server *v, struct client *c, const struct fd_message 
     server_answer_done(v, c);
 }
 
-static void (*const requests[])(struct server *, struct client *, const struct fd_message *) = {
+static void (*const requests[])(struct server *, struct client *, struct fd_message *) = {
     [PLAN_CREATE] = do_create, [PLAN_FACTS] = do_facts,   [PLAN_DESTROY] = do_destroy,
     [PLAN_HELLO] = do_hello,   [PLAN_STATUS] = do_status, [PLAN_STOP] = do_stop,
     [PLAN_ROOT] = do_root,     [PLAN_VIEW] = do_view,     [PLAN_DISK] = do_view,
@@ -403,7 +409,10 @@ void server_serve_client(struct server *v, struct client *c) {
         fd_message_close(&in);
         return;
     }
-    if (plan_decode(v->packet, in.len, &v->message, &err) < 0)
+    int decoded = plan_decode(v->packet, in.len, &v->message, &err);
+    if (decoded == 0)
+        create_settle(v, v->message.plan.id);
+    if (decoded < 0)
         answer_error(v, c, &err);
     else if (verb_of(v->message.type))
         do_verb(v, c, verb_of(v->message.type));

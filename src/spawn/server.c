@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/wire/msg.h"
 #include "spawn/archives.h"
+#include "spawn/create_later.h"
 #include "spawn/disk/layers.h"
 #include "spawn/disk/upkeep.h"
 #include "spawn/server.h"
@@ -34,7 +35,8 @@ enum source {
     SOURCE_CLIENT,
     SOURCE_PID,
     SOURCE_LINK,
-    SOURCE_UNDERTAKER
+    SOURCE_UNDERTAKER,
+    SOURCE_DISK
 };
 
 /*
@@ -44,6 +46,10 @@ enum source {
 static void server_watch(struct server *v, int fd, enum source source) {
     struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)source << 32 | (uint32_t)fd};
     epoll_ctl(v->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+void server_watch_disk(struct server *v, int socket) {
+    server_watch(v, socket, SOURCE_DISK);
 }
 
 void server_watch_box(struct server *v, struct box *box) {
@@ -182,6 +188,7 @@ static void drop_gone_clients(struct server *v) {
             }
         for (struct waiter *w; (w = take_waiter(v, NULL, c->fd));)
             free(w);
+        create_forget(v, c->fd);
         *at = c->next;
         close(c->fd);
         free(c);
@@ -189,7 +196,7 @@ static void drop_gone_clients(struct server *v) {
     }
 }
 
-static struct client *client_by_fd(struct server *v, int fd) {
+struct client *server_client(struct server *v, int fd) {
     for (struct client *c = v->clients; c; c = c->next)
         if (c->fd == fd)
             return c;
@@ -247,7 +254,7 @@ static void serve_guest(struct server *v, struct box *box) {
 
 static void tell_waiting(struct server *v, const char *id) {
     for (struct waiter *w; (w = take_waiter(v, id, -1));) {
-        struct client *c = client_by_fd(v, w->client);
+        struct client *c = server_client(v, w->client);
         v->message.tag = w->tag;
         if (c)
             server_answer_done(v, c);
@@ -343,7 +350,7 @@ static void handle(struct server *v, const struct epoll_event *e) {
          * Requests of a client that disconnected are dropped: they must not run after the requests
          * of the next daemon.
          */
-        if ((c = client_by_fd(v, fd)) && e->events & (EPOLLHUP | EPOLLERR))
+        if ((c = server_client(v, fd)) && e->events & (EPOLLHUP | EPOLLERR))
             c->gone = true;
         else if (c)
             server_serve_client(v, c);
@@ -358,6 +365,9 @@ static void handle(struct server *v, const struct epoll_event *e) {
         break;
     case SOURCE_UNDERTAKER:
         hear_undertaker(v);
+        break;
+    case SOURCE_DISK:
+        create_continue(v, fd);
         break;
     }
 }
@@ -390,7 +400,7 @@ static bool may_tidy(const struct server *v) {
  * parts that it needs.
  */
 static bool refill(struct server *v, bool asked) {
-    return asked || pool_refill(v->s) || ready_refill(v->s);
+    return asked || (!pool_awaits_disk(v) && pool_refill(v->s)) || ready_refill(v->s);
 }
 
 /* Does one unit of background work. True if there may be more work. */
@@ -501,6 +511,7 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     v->s = s;
     v->epoll = epoll;
     v->undertaker = UNDERTAKER_NONE;
+    v->pool_disk = DISK_JOB_NONE;
     v->listener = listener;
     v->quiet_since_ms = boot_ms();
     server_watch(v, listener, SOURCE_LISTENER);
@@ -516,6 +527,7 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     }
 
     serve(v, idle_ms);
+    create_forget(v, -1);
     server_finish(v);
     return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "spawn/archives.h"
+#include "spawn/disk/disk_job.h"
 #include "spawn/disk/layers.h"
 #include "spawn/spawner.h"
 
@@ -47,6 +48,9 @@ struct server {
     struct client *clients;
     size_t client_count;
     bool stopping;
+    struct create_later *later; /* requests that wait for a disk (create_later.h) */
+    struct disk_job pool_disk;  /* the disk that the pool of berths waits for */
+    bool pool_disk_failed;      /* the last one was not made: the pool makes the next one itself */
     bool warned; /* the limits that this host does not enforce were already reported */
     uint64_t quiet_since_ms;
     uint64_t created_ms; /* time of the last request for a box */
@@ -73,7 +77,11 @@ void server_answer(struct server *v, struct client *c, const struct plan_message
 void server_answer_done(struct server *v, struct client *c);
 void server_end_box(struct server *v, struct box *box);
 void server_note_due(struct server *v, const struct box *box);
+void server_watch_disk(struct server *v, int socket);
+struct client *server_client(struct server *v, int fd); /* NULL: it disconnected */
 int server_start_undertaker(struct server *v);
 
 /* requests.c */
 void server_serve_client(struct server *v, struct client *c);
+/* Creates the box of v->message and answers the client. */
+void server_create(struct server *v, struct client *c, const struct fd_message *in);

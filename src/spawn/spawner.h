@@ -169,6 +169,7 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
  * filled.
  */
 bool pool_refill(struct spawner *s);
+bool pool_wants_root(const struct spawner *s); /* the next step makes a root filesystem */
 int pool_take(struct spawner *s, const struct plan *plan, struct berth *ret, struct err *err);
 void pool_drop(struct spawner *s); /* frees the pools: after the image changed, and at exit */
 

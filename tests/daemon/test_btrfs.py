@@ -4,8 +4,10 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import sqlite3
 import statistics
+import struct
 import subprocess
 import tempfile
 import time
@@ -15,6 +17,7 @@ import test_faults as faults
 from carrel import PROGRAM, ROOTLESS, sample, signal_all, spawner_pids, stop_spawner
 from daemon import Daemon, Refused, stopped
 from host_state import HostState
+from patience import PATIENCE, clock
 from test_steps import BEATS, Box, beats
 
 SIZE = 1 << 30
@@ -270,6 +273,80 @@ def test_a_fault_at_calls_of_a_snapshot(shared, fault):
         assert subject.box.steps()[-1]["how"] == "btrfs"
     subject.proves()
     d.clear()
+
+
+CREATE, DESTROY, CREATED, DONE = 1, 3, 64, 66
+ODD = 300 << 20  # no disk of this size is prepared
+
+
+class Spawner:
+    """A client that sends several requests before it reads an answer."""
+
+    def __init__(self, d):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sock.connect(str(d.run_dir / "spawn.sock"))
+        self.sock.settimeout(60 * PATIENCE)
+
+    def send(self, type_, id, disk=0):
+        data = struct.pack("<HH", 1, type_)
+        texts = {1: id.encode(), **({2: b"host"} if type_ == CREATE else {})}
+        for field, body in {**texts, **({7: struct.pack("<Q", disk)} if disk else {})}.items():
+            data += struct.pack("<HH", field, len(body)) + body
+        self.sock.send(data)
+
+    def answer(self):
+        """The type of the next answer. Its descriptors are kept open until the test ends: a box lives as long."""
+        data, self.fds, _, _ = socket.recv_fds(self.sock, 65536, 16)
+        return struct.unpack_from("<HH", data)[1]
+
+
+def test_other_requests_are_served_while_a_disk_is_made(btrfs):
+    Box(btrfs)
+    s, made, absent = Spawner(btrfs), "m-" + "a" * 12, "m-" + "b" * 12
+    s.send(CREATE, made, ODD)
+    s.send(DESTROY, absent)
+    assert s.answer() not in (CREATED, DONE), "the refusal of the second request came after the disk of the first"
+    assert s.answer() == CREATED
+    s.send(DESTROY, made)
+    assert s.answer() == DONE
+
+
+def test_requests_about_a_machine_wait_for_its_disk(btrfs):
+    Box(btrfs)
+    s, made = Spawner(btrfs), "m-" + "a" * 12
+    s.send(CREATE, made, ODD)
+    s.send(CREATE, made, ODD)
+    s.send(DESTROY, made)
+    answers = [s.answer() for _ in range(3)]
+    assert answers[0] == CREATED and answers[1] not in (CREATED, DONE) and answers[2] == DONE, answers
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_nothing_is_left_of_machines_whose_client_went_before_their_disk(btrfs, count):
+    Box(btrfs)
+    s, ids = Spawner(btrfs), ["m-" + c * 12 for c in "abcdefghijkl"[:count]]
+    for id in ids:
+        s.send(CREATE, id, ODD)
+    s.sock.close()
+    Box(btrfs, limits={"disk": ODD})  # answered after the requests above were forgotten or served
+    end = clock() + 60
+    while left := [id for id in ids if (btrfs.run_dir / "boxes" / id).exists()]:
+        assert clock() < end, left
+        time.sleep(0.05)
+
+
+def test_several_disks_are_made_for_as_many_requests(btrfs):
+    Box(btrfs)
+    s, ids = Spawner(btrfs), ["m-" + c * 12 for c in "abcdefghij"]
+    held = []
+    for i, id in enumerate(ids):
+        s.send(CREATE, id, ODD + (i << 20))
+    for _ in ids:
+        assert s.answer() == CREATED
+        held.append(s.fds)
+    for id in ids:
+        s.send(DESTROY, id)
+    assert [s.answer() for _ in ids] == [DONE] * len(ids)
 
 
 def test_a_store_that_lies_on_btrfs_is_used_so_without_a_word():

@@ -109,6 +109,8 @@ static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, u
         disk = LIMIT_DISK;
     if (maker->tmpfs_bare)
         return new_upper(maker, r, disk, err);
+    if (maker->made >= 0 && disk == maker->made_bytes)
+        return TAKE_FD(maker->made);
     if (maker->btrfs && disk >= DISKS_BTRFS_MIN)
         return disk_new(maker->store, DISK_BTRFS, disk, LIMIT_INODES(disk), err);
     if (in_memory) {

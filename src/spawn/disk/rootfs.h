@@ -63,6 +63,8 @@ struct rootfs_maker {
     int store;      /* store directory, where disk images are created */
     bool btrfs;     /* disks are btrfs, so that snapshots take constant time */
     uint64_t usual; /* default disk size in bytes */
+    int made;       /* a btrfs disk of `made_bytes` that rootfs_new() uses; or -1 */
+    uint64_t made_bytes;
     bool has_nodes; /* every box has its own /dev */
     struct uppers uppers;
     struct left left;

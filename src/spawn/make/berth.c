@@ -107,7 +107,7 @@ int berth_advance(struct spawner *s, struct berth *b, const struct rootfs_size *
     case 0:
         r = make_netns(s, b, err);
         break;
-    case 1:
+    case BERTH_ROOT:
         r = make_root(s, b, size, err);
         break;
     case 2:

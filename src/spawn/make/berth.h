@@ -29,7 +29,7 @@ struct berth {
     unsigned stage; /* number of finished steps; BERTH_READY: all */
 };
 
-enum { BERTH_READY = 4 };
+enum { BERTH_ROOT = 1, BERTH_READY = 4 }; /* BERTH_ROOT: the next step makes the root */
 
 #define BERTH_NONE   \
     ((struct berth){ \

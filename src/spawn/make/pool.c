@@ -10,6 +10,10 @@
 #include "spawn/make/making.h"
 #include "spawn/spawner.h"
 
+bool pool_wants_root(const struct spawner *s) {
+    return !s->pool_broken && s->berth_count < POOL_SIZE && s->growing.stage == BERTH_ROOT;
+}
+
 bool pool_refill(struct spawner *s) {
     const struct rootfs_size usual = {.disk_bytes = s->maker.usual, .mem_bytes = LIMIT_MEM};
     struct err err;

@@ -278,6 +278,10 @@ static struct making *take_from(struct spawner *s, struct ready *list, size_t *c
     return NULL;
 }
 
+bool ready_has(const struct spawner *s, const struct plan *plan) {
+    return ready_fits(s, plan) && !image_id_valid(plan->image) && s->ready.count;
+}
+
 struct making *ready_take(struct spawner *s, const struct plan *plan, struct box **ret) {
     if (!ready_fits(s, plan))
         return NULL;

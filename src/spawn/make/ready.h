@@ -50,6 +50,8 @@ struct ready_pool {
 /* Does one step of making ready boxes, once the pool of berths is full. False: nothing to do. */
 bool ready_refill(struct spawner *s);
 
+/* True if ready_take() has a box of the image `host` for the plan. */
+bool ready_has(const struct spawner *s, const struct plan *plan);
 /*
  * Takes a ready box that fits this plan; NULL: none fits. *ret is not in the spawner's list of
  * boxes yet.
