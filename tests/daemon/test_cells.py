@@ -1,5 +1,6 @@
 """Machines of the kind cell: commands are WebAssembly programs of the image, the rest is as in a box."""
 import base64
+import json
 import pathlib
 
 import pytest
@@ -196,3 +197,43 @@ def test_pause_stop_and_resume_keep_a_cell(daemon, cell):
         daemon.post(f"/v1/machines/{m}/resume")
         assert run(daemon, m, "look", "data/one")[0] == 0
         assert run(daemon, m, "/native")[0] == 126
+
+
+def test_directories_are_copied_in_and_out_and_shipped(carrel, tmp_path):
+    (tmp_path / "programs.tar").write_bytes(cells.image())
+    assert carrel("image", "import", tmp_path / "programs.tar", "--name", IMAGE).returncode == 0
+    assert carrel("new", "--kind", "cell", "--image", IMAGE, "--name", "c").returncode == 0
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/one").write_text("1\n")
+    assert carrel("cp", tmp_path / "in", "c:/tree").returncode == 0
+    assert carrel("exec", "c", "--", "put", "tree/two").returncode == 0
+    assert carrel("cp", "c:/tree", tmp_path / "out").returncode == 0
+    assert {f.name: f.read_text() for f in (tmp_path / "out").iterdir()} == {"one": "1\n", "two": "kept\n"}
+    (tmp_path / "shipped").mkdir()
+    assert carrel("ship", "c:/tree", tmp_path / "shipped", "--yes").returncode == 0
+    assert (tmp_path / "shipped/two").read_text() == "kept\n"
+    assert b"tree/two" in carrel("logs", "c").stdout
+    assert json.loads(carrel("stats", "c", "--json").stdout)["disk_bytes"] > 0
+    assert carrel("rm", "c").returncode == 0
+
+
+def test_image_of_programs_is_built_without_running_anything(carrel, tmp_path):
+    (tmp_path / "programs.tar").write_bytes(cells.image())
+    assert carrel("image", "import", tmp_path / "programs.tar", "--name", "base").returncode == 0
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe/again.wasm").write_text(cells.PROGRAMS["hello"])
+    (tmp_path / "recipe/Dockerfile").write_text("FROM base\nCOPY again.wasm /bin/\nENV OF=image\n")
+    assert carrel("image", "build", tmp_path / "recipe", "--name", "more").returncode == 0
+    assert carrel("new", "--kind", "cell", "--image", "more", "--name", "m").returncode == 0
+    again, env = (carrel("exec", "m", "--", name) for name in ("again", "env"))
+    assert (again.returncode, again.stdout) == (3, b"hello\n")
+    assert b"OF=image" in env.stdout.split(b"\0")
+    assert carrel("rm", "m").returncode == 0
+
+
+def test_ttl_and_idle_end_and_wake_a_cell(daemon, cell):
+    m = cell(ttl=1)
+    daemon.until(lambda: m not in [x["id"] for x in daemon.machines()])
+    m = cell(idle=0.3, idle_action="stop")
+    daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == "stopped")
+    assert run(daemon, m, "hello")[0] == 3
