@@ -31,33 +31,41 @@ void gateway_tell(struct forward *f, int status, const struct model_usage *usage
 
 /* ---- Refusals by the gateway ---- */
 
-/* The status that makes clients show the message at once: Codex repeats a call that got 402. */
+/*
+ * The status that makes clients show the message at once: Codex repeats a call that got 402 or 403,
+ * and Claude Code one that got 401, without a word for most of a minute.
+ */
 static int refusal_status(const struct forward *f, enum model_failure failure) {
-    if (failure == MODEL_FAIL_BUDGET && f->codec == &model_responses)
+    bool is_key = failure == MODEL_FAIL_KEY;
+    if ((failure == MODEL_FAIL_BUDGET || is_key) && f->codec == &model_responses)
         return 400;
-    return model_failure_row(failure)->status;
+    return is_key ? 403 : model_failure_row(failure)->status;
 }
 
-void gateway_refuse(struct forward *f, enum model_failure failure, const struct err *err) {
+static void refusal_reply(struct forward *f, enum model_failure failure, const char *text) {
     struct buf body DEFER(buf_done) = BUF(16 << 10);
-    char text[sizeof(err->text) + sizeof(err->remedy) + 8];
     struct http_exchange *x = f->x;
-    bool is_budget = failure == MODEL_FAIL_BUDGET;
-    bool may_retry = model_failure_row(failure)->retry;
     int status = refusal_status(f, failure);
-    snprintf(text, sizeof(text), "%s%s%s%s", err->text,
-             !err->remedy[0] ? ""
-             : is_budget     ? ": "
-                             : " (",
-             err->remedy, err->remedy[0] && !is_budget ? ")" : "");
+    bool may_retry = model_failure_row(failure)->retry;
     (void)model_put_failure(f->codec, failure, text, false, &body);
-    gateway_tell(f, status, &(struct model_usage){0}, true, err->text);
     forward_detach(f);
     forward_free(f);
     http_reply(x, status,
                HTTP_FIELDS({"Content-Type", "application/json"},
                            {"x-should-retry", may_retry ? "true" : "false"}),
                body.data, body.len);
+}
+
+void gateway_refuse(struct forward *f, enum model_failure failure, const struct err *err) {
+    char text[sizeof(err->text) + sizeof(err->remedy) + 8];
+    bool is_budget = failure == MODEL_FAIL_BUDGET;
+    snprintf(text, sizeof(text), "%s%s%s%s", err->text,
+             !err->remedy[0] ? ""
+             : is_budget     ? ": "
+                             : " (",
+             err->remedy, err->remedy[0] && !is_budget ? ")" : "");
+    gateway_tell(f, refusal_status(f, failure), &(struct model_usage){0}, true, err->text);
+    refusal_reply(f, failure, text);
 }
 
 enum model_failure gateway_failure(const struct err *err) {
@@ -288,6 +296,13 @@ static void answer_on_end(void *arg, enum fetch_end end, const char *why) {
         end_stream(f, end != FETCH_DONE ? failures[end]
                       : was_cut         ? MODEL_FAIL_CUT
                                         : MODEL_FAIL_NONE);
+        return;
+    }
+    if (end == FETCH_DONE && f->status == 401) { /* about the owner's key, not about the client's */
+        refusal_reply(
+            f, MODEL_FAIL_KEY,
+            "the model provider rejected the key that the owner of this machine set for it "
+            "(the owner sets it again, see docs/reference/models.md)");
         return;
     }
     if (end == FETCH_DONE && f->status >= 200) {

@@ -138,6 +138,15 @@ def test_refusal_of_the_provider_is_shown(real, model, installed, repo, name):
     assert done.returncode != 0 and reason in done.stdout + done.stderr, done
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_wrong_key_of_the_owner_is_said_at_once(real, model, installed, repo, name):
+    installed(name)
+    model.refuse = (401, {"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key", "code": 401}})
+    done = real.carrel("agent", name, "-p", "x", "--", *ARGS[name], cwd=repo)
+    assert done.returncode != 0 and "rejected the key that the owner" in done.stdout + done.stderr, done
+    assert len(model.requests) <= 2  # opencode also asks for a title
+
+
 # ---- on a terminal ----
 
 # What a terminal answers when it is asked: position, kind, colours.
