@@ -160,13 +160,17 @@ static void keep_netns(const struct spawner *s, struct box *box, const struct ma
 }
 
 /*
- * Notes the network namespace of a box that may give it back. A box with granted directories may
- * not: it could have passed descriptors of /proc/net through a socket in one of them.
+ * Notes whether a box may give its network namespace and cgroups to a later one. A box with granted
+ * directories may not: it could have passed descriptors of /proc/net or of cgroups through a socket
+ * in one of them.
  */
-static void note_netns(const struct spawner *s, struct box *box, const struct plan *plan,
+static void note_gifts(const struct spawner *s, struct box *box, const struct plan *plan,
                        const struct making *m) {
     struct stat st;
-    if (!s->rootless && !plan->grant_count && fstat(m->berth.netns, &st) == 0)
+    if (s->rootless || plan->grant_count)
+        return;
+    box->gives_cgroups = true;
+    if (fstat(m->berth.netns, &st) == 0)
         box->netns_inode = st.st_ino;
 }
 
@@ -222,7 +226,7 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
         return NULL;
     s->not_ready += !was_ready;
     keep_netns(s, *ret, m);
-    note_netns(s, *ret, plan, m);
+    note_gifts(s, *ret, plan, m);
     affinity_begin(s, *ret);
     s->created++;
     box_enlist(s, *ret);
@@ -339,8 +343,17 @@ static void bury_uppers(struct spawner *s, struct box *box) {
     box->disk_count = 0;
 }
 
+/* Tries once to keep the cgroups of a dead box for a later one. */
+static bool give_cgroups(struct spawner *s, struct box *box) {
+    bool may = box->gives_cgroups;
+    box->gives_cgroups = false;
+    return may && remove_place(s, box->id) == 0 && cgroup_keep(&s->cgroups, box->cgroup);
+}
+
 bool box_clean(struct spawner *s, struct box *box) {
-    if (!cgroup_remove(&s->cgroups, box->cgroup))
+    if (!box->gave_cgroups)
+        box->gave_cgroups = give_cgroups(s, box);
+    if (!box->gave_cgroups && !cgroup_remove(&s->cgroups, box->cgroup))
         return false;
     bury_uppers(s, box);
     /*

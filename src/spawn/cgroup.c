@@ -361,8 +361,9 @@ void cgroup_close(struct cgroup_set *set) {
 
 int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
     struct cgroup_set set = CGROUP_SET_NONE;
-    set.number = cg->next++;
     char name[32];
+    if (!cgroup_take_kept(cg, &set.number))
+        set.number = cg->next++;
     if (cg->mode == CGROUP_NONE) {
         *ret = set;
         return 0;
@@ -380,6 +381,7 @@ int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
         cgroup_remove(cg, set.number);
         return -1;
     }
+    cgroup_learn(cg, set.number);
     *ret = set;
     return 0;
 }

@@ -4,7 +4,8 @@
  * A box has one group per controller with its limits ("work"), and one tree in the freezer (v1) or
  * below its group (v2). Pid 1 is in the root of the tree (v1) or in "guest" (v2); "work" has one
  * child per command. Pid 1 stays outside the memory group, so an out-of-memory kill never hits it.
- * Groups are created in advance with the default limits, used once and removed.
+ * Groups are created in advance with the default limits. On v1 some of them are used again if
+ * nothing of the earlier box is left in them (cgroup_kept.c); all others are used once.
  */
 #pragma once
 
@@ -18,6 +19,19 @@
 enum cgroup_mode { CGROUP_NONE, CGROUP_V1, CGROUP_V2 };
 enum { CGROUP_TASKS = 3, CGROUP_SPARES = 4 };
 
+enum { CGROUP_KEPT_MAX = 16, CGROUP_STATE_SIZE = 1024 };
+
+/* cgroup_kept.c */
+struct cgroups_kept {
+    struct {
+        uint64_t number, since_ms;
+    } list[CGROUP_KEPT_MAX]; /* oldest first */
+    size_t count;
+    char fresh[CGROUP_STATE_SIZE]; /* state of new groups; empty: none can be kept */
+    uint64_t reused;               /* number of boxes that got kept groups */
+    uint64_t used_up;              /* number of boxes that left something in theirs */
+};
+
 /* The cgroup hierarchies of the host. On v1 each controller has its own hierarchy. */
 struct cgroups {
     int back; /* v2: cgroup.procs of the spawner's original group, to return to it; or -1 */
@@ -26,8 +40,9 @@ struct cgroups {
      * Carrel's directory in the hierarchy of each controller; -1: none. v2: one directory for all
      */
     int memory, cpu, pids, freezer;
-    char name[32];           /* name of those directories */
-    uint64_t next;           /* number of the cgroups of the next box */
+    char name[32]; /* name of those directories */
+    uint64_t next; /* number of the cgroups of the next box */
+    struct cgroups_kept kept;
     bool has_memsw, has_tcp; /* v1: separate limits for memory plus swap, and for TCP buffers */
 };
 
@@ -75,6 +90,17 @@ void cgroup_close(struct cgroup_set *set); /* closes descriptors; the groups sta
 
 /* Kills all processes in a box's groups and removes the groups; false while processes are dying. */
 bool cgroup_remove(struct cgroups *cg, uint64_t number);
+
+/*
+ * cgroup_kept.c, v1 only. cgroup_learn() remembers the state of new groups. cgroup_keep() takes the
+ * groups of a box whose processes have ended and whose record is removed: a record that names them
+ * would end the next box that has them. Returns false if it has no room. cgroup_take_kept() gives
+ * them to a new box, if nothing is left in them.
+ */
+void cgroup_learn(struct cgroups *cg, uint64_t number);
+bool cgroup_keep(struct cgroups *cg, uint64_t number);
+bool cgroup_take_kept(struct cgroups *cg, uint64_t *ret_number);
+void cgroups_drop_kept(struct cgroups *cg);
 
 /*
  * Thaws all groups of a box (v1 only). A frozen process cannot die, and a guest that is killed

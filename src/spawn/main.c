@@ -123,6 +123,7 @@ static void main_leave(struct spawner *s) {
     boxes_sweep(s);
     uppers_close(&s->maker.uppers);
     unlinkat(s->run, "spawn.sock", 0);
+    cgroups_drop_kept(&s->cgroups);
     cgroups_close(&s->cgroups);
     slots_close(&s->maker.slots);
     dynmods_restore(&s->dynmods, s->run);

@@ -192,6 +192,13 @@ static void list_machines(const struct spawner *s, struct jot *j) {
     jot_end(j, ']');
 }
 
+static void put_reuse(struct jot *j, const char *what, uint64_t reused, uint64_t used_up) {
+    jot_object(j, what);
+    jot_u64(j, "reused", reused);
+    jot_u64(j, "used_up", used_up);
+    jot_end(j, '}');
+}
+
 static void do_status(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     static const char *const modes[] = {"none", "v1", "v2"};
@@ -211,10 +218,8 @@ static void do_status(struct server *v, struct client *c, struct fd_message *in)
     jot_u64(&j, "box_not_ready", s->not_ready);
     jot_u64(&j, "box_without_pool", s->no_berth);
     jot_end(&j, '}');
-    jot_object(&j, "networks");
-    jot_u64(&j, "reused", s->net.reuse.reused);
-    jot_u64(&j, "used_up", s->net.reuse.used_up);
-    jot_end(&j, '}');
+    put_reuse(&j, "networks", s->net.reuse.reused, s->net.reuse.used_up);
+    put_reuse(&j, "cgroups", s->cgroups.kept.reused, s->cgroups.kept.used_up);
     jot_bool(&j, "probed", s->probed);
     jot_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
     jot_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);

@@ -80,6 +80,8 @@ struct box {
     bool dead;       /* pid 1 is dead; resources are being removed */
     /* rootless: descriptor of its network namespace, which cannot be opened later; else -1 */
     int netns;
+    bool gives_cgroups;   /* its cgroups may be used again */
+    bool gave_cgroups;    /* they are not its own any more */
     uint64_t netns_inode; /* of its network namespace, if that may be used again; else 0 */
     /* descriptors of its namespaces, from the kill of pid 1 until they are closed */
     int held[HELD_SPACES];

@@ -1,5 +1,9 @@
-"""Network namespaces of ended boxes are used again only if nothing of the earlier box is left in them."""
+"""Network namespaces and cgroups of ended boxes are used again only if nothing of the earlier box is left in them."""
+import json
+import os
+import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -199,14 +203,134 @@ def test_a_network_is_destroyed_if_a_socket_outlives_the_box(reusing):
     assert networks(reusing)["used_up"] == before["used_up"] + 1
 
 
-def test_a_network_is_not_used_again_after_a_granted_directory(reusing, host_dir):
-    """A box with a directory may have passed descriptors of /proc/net through a socket in it."""
+@pytest.mark.parametrize("kind", ["networks", "cgroups"])
+def test_nothing_is_used_again_after_a_granted_directory(reusing, host_dir, kind):
+    """A box with a directory may have passed descriptors of /proc/net or of cgroups through a socket in it."""
+    if kind == "cgroups":
+        cgroups(reusing)
+
     def rises_by(count, *options):
-        before = networks(reusing)["reused"]
+        before = reusing.status()[kind]["reused"]
         for _ in range(count):
             done = reusing.run(*options, "--", "true")
             assert done.returncode == 0, done
             time.sleep(0.02)
-        return networks(reusing)["reused"] - before
+        return reusing.status()[kind]["reused"] - before
     assert rises_by(2 * RESTING) > RESTING  # the control
     assert rises_by(2 * RESTING, "--dir", f"{host_dir}:/lent") <= RESTING
+
+
+# ---- cgroups ----
+
+def cgroups(lab):
+    status = lab.status()
+    if status["cgroup"] != "v1" or status["cgroups"]["reused"] == 0:
+        pytest.skip("cgroups of this host are not used again")
+    return status["cgroups"]
+
+
+def cold_file():
+    """A large file of the host that is not in memory: who reads it first is charged for it."""
+    best = max((f for f in pathlib.Path("/usr/lib").rglob("*.a") if f.is_file()), key=lambda f: f.stat().st_size, default=None)
+    if not best or best.stat().st_size < 1 << 20:
+        pytest.skip("the host has no large file that nobody uses")
+    fd = os.open(best, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    return best
+
+
+FORKS = """
+    import os, signal, time
+    try:
+        while True:
+            if os.fork() == 0: time.sleep(100)
+    except OSError: pass
+"""
+
+LIMITS = {"memory": ("--mem", "3G"), "processes": ("--pids", "900"), "cpu": ("--cpus", "0.9")}
+
+
+def test_cgroups_without_residue_are_used_again(reusing):
+    before = cgroups(reusing)
+    turn_over(reusing, "head -c 50000000 /dev/zero | tail -c 1 >/dev/null; dd if=/dev/zero of=/tmp/f bs=1M count=50 2>/dev/null")
+    after = cgroups(reusing)
+    assert after["reused"] > before["reused"] + ROUND // 2, after
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_cgroups_are_removed_after_another_limit(reusing, what):
+    before = cgroups(reusing)
+    attack(reusing, "pass", *LIMITS[what])
+    turn_over(reusing)
+    assert cgroups(reusing)["used_up"] > before["used_up"]
+
+
+def test_cgroups_are_removed_after_forks_were_refused(reusing):
+    before = cgroups(reusing)
+    attack(reusing, FORKS)
+    turn_over(reusing)
+    assert cgroups(reusing)["used_up"] > before["used_up"]
+
+
+def test_cgroups_are_removed_if_memory_stays_charged(reusing):
+    """Pages of a host's file stay in memory after the box that read it first."""
+    before = cgroups(reusing)
+    attack(reusing, f"open({str(cold_file())!r}, 'rb').read()")
+    turn_over(reusing)
+    assert cgroups(reusing)["used_up"] > before["used_up"]
+
+
+def peaks(lab, count):
+    """The highest use of memory that new machines show, and what they count of limits."""
+    seen = []
+    for _ in range(count):
+        machine = lab.keep()
+        seen.append(json.loads(lab("stats", machine.id, "--json").stdout))
+        machine.rm()
+        time.sleep(0.02)
+    return max(s["mem_peak_bytes"] for s in seen), sum(s["pids_refused"] + s["oom_kills"] for s in seen)
+
+
+GREEDY = "x = bytearray(300_000_000)"
+
+
+def test_a_later_box_does_not_show_the_memory_of_an_earlier_one(reusing):
+    before = cgroups(reusing)
+    for script in (GREEDY, FORKS):
+        attack(reusing, script)
+    peak, hits = peaks(reusing, ROUND)
+    assert peak < 100_000_000 and hits == 0, (peak, hits)
+    assert cgroups(reusing)["reused"] > before["reused"]
+
+
+def test_without_the_test_a_later_box_shows_the_memory_of_an_earlier_one(reusing, make_lab):
+    """The control: the weak spawner neither resets nor compares."""
+    cgroups(reusing)
+    lab = make_lab(weak="cgroup residue")
+    turn_over(lab)
+    for _ in range(4):
+        attack(lab, GREEDY)
+    assert peaks(lab, ROUND)[0] > 250_000_000
+
+
+def group_of(lab, machine):
+    return re.search(r"^cgroup=(\d+)$", (lab.run_dir / "boxes" / machine.id / "box").read_text(), re.M).group(1)
+
+
+def test_cgroups_are_not_used_again_while_a_record_names_them(reusing):
+    """The next spawner would end the box that has them, as the dead one of the record."""
+    cgroups(reusing)
+    dead = reusing.keep()
+    number, place = group_of(reusing, dead), reusing.run_dir / "boxes" / dead.id
+    if subprocess.run(["chattr", "+i", place / "box"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("the filesystem cannot keep a file from being removed")
+    try:
+        dead.rm()
+        for _ in range(2 * ROUND):
+            machine = reusing.keep()
+            assert group_of(reusing, machine) != number
+            machine.rm()
+    finally:
+        subprocess.run(["chattr", "-i", place / "box"], check=True)
+        shutil.rmtree(place)
