@@ -28,6 +28,8 @@
 #define LIMIT_DISK_MAX (1ull << 46)
 #define LIMIT_PIDS_MIN 4ull
 #define LIMIT_CPU_MIN_MILLI 10ull
+#define LIMIT_VOLUME_MIN (16ull << 20)
+#define LIMIT_VOLUME_MAX (1ull << 40) /* the spawner formats it, and nobody may keep it busy */
 #define LIMIT_TTL_MAX_MS (3650ull * 24 * 3600 * 1000)
 
 /* One inode per 4 KiB of disk, but enough to unpack a package in a small box. */

@@ -200,6 +200,12 @@ struct machine_driver {
                  machine_done_fn *done, void *arg);
     /* Deletes an image. `busy`: a machine uses it. Succeeds if the image does not exist. */
     void (*wipe)(struct machine_host *host, const char *name, machine_done_fn *done, void *arg);
+    /*
+     * Sends a request about volumes of the store to the spawner (PLAN_VOLUME). `busy`: the volume
+     * is mounted.
+     */
+    void (*volume)(struct machine_host *host, const char *request, machine_done_fn *done,
+                   void *arg);
     /* Reports pools and fallbacks of this kind as one JSON object, for metrics and doctor. */
     void (*status)(struct machine_host *host,
                    void (*done)(void *arg, const char *json, const struct err *err), void *arg);

@@ -16,6 +16,7 @@
 #include "spawn/disk/layers.h"
 #include "spawn/disk/saved.h"
 #include "spawn/disk/upkeep.h"
+#include "spawn/disk/volume.h"
 #include "spawn/server.h"
 #include "spawn/spawner.h"
 
@@ -359,6 +360,15 @@ static void do_wipe(struct server *v, struct client *c, struct fd_message *in) {
         server_answer_done(v, c);
 }
 
+static void do_volume(struct server *v, struct client *c, struct fd_message *in) {
+    (void)in;
+    struct err err;
+    if (volume_request(v->s, &v->message, &err) < 0)
+        answer_error(v, c, &err);
+    else
+        server_answer_done(v, c);
+}
+
 static void do_hello(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     v->message.type = PLAN_TEXT;
@@ -386,7 +396,7 @@ static void (*const requests[])(struct server *, struct client *, struct fd_mess
     [PLAN_KEEP] = do_keep,     [PLAN_MERGE] = do_merge,   [PLAN_UNPACK] = do_archive,
     [PLAN_PACK] = do_archive,  [PLAN_DRAW] = do_archive,  [PLAN_WIPE] = do_wipe,
     [PLAN_TELL] = do_tell,     [PLAN_SAVE] = do_saved,    [PLAN_SHED] = do_saved,
-    [PLAN_COPY] = do_copy,
+    [PLAN_COPY] = do_copy,     [PLAN_VOLUME] = do_volume,
 };
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {

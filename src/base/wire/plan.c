@@ -58,6 +58,7 @@ static const struct {
     {PLAN_COPY, BY_ID | LAYER},
     {PLAN_HELLO, 0},
     {PLAN_CLAIM, BY_ID | STORE},
+    {PLAN_VOLUME, TEXT},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},
@@ -97,7 +98,7 @@ bool plan_mode_by_name(const char *name, enum plan_grant_mode *ret) {
 }
 
 enum kind { KIND_U64 = 1, KIND_TEXT, KIND_GRANT, KIND_ROW };
-enum { GRANT_PRIVATE = 0x40 }; /* a bit beside the mode */
+enum { GRANT_PRIVATE = 0x40, GRANT_VOLUME = 0x20 }; /* bits beside the mode */
 
 #define AT(member) offsetof(struct plan_message, member), sizeof(((struct plan_message *)0)->member)
 
@@ -191,7 +192,8 @@ static size_t put_grants(char *at, unsigned tag, const struct plan *plan) {
     for (size_t i = 0; i < plan->grant_count; i++) {
         char bytes[1 + PLAN_PATH_SIZE];
         size_t len = strlen(plan->grants[i].path);
-        bytes[0] = (char)(plan->grants[i].mode | (plan->grants[i].private ? GRANT_PRIVATE : 0));
+        bytes[0] = (char)(plan->grants[i].mode | (plan->grants[i].private ? GRANT_PRIVATE : 0) |
+                          (plan->grants[i].volume ? GRANT_VOLUME : 0));
         memcpy(bytes + 1, plan->grants[i].path, len);
         n += put_field(at + n, tag, bytes, 1 + len);
     }
@@ -296,13 +298,14 @@ static int get_grant(const char *bytes, size_t len, struct plan *plan, struct er
     if (plan->grant_count == PLAN_MAX_GRANTS)
         return err_set(err, ERR_LIMIT, "more than %d directories are granted", PLAN_MAX_GRANTS);
     struct plan_grant *g = &plan->grants[plan->grant_count];
-    int mode = len ? bytes[0] & ~GRANT_PRIVATE : 0;
+    int mode = len ? bytes[0] & ~(GRANT_PRIVATE | GRANT_VOLUME) : 0;
     if (len < 2 || len > PLAN_PATH_SIZE || mode < PLAN_GRANT_RO || mode > PLAN_GRANT_RW ||
         bytes[1] != '/' || memchr(bytes + 1, '\0', len - 1))
         return err_set(err, ERR_INVALID,
                        "malformed grant (shared directory) in a message to or from the spawner");
     g->mode = (enum plan_grant_mode)mode;
     g->private = bytes[0] & GRANT_PRIVATE;
+    g->volume = bytes[0] & GRANT_VOLUME;
     memcpy(g->path, bytes + 1, len - 1);
     g->path[len - 1] = '\0';
     plan->grant_count++;

@@ -84,6 +84,11 @@ enum plan_type {
     PLAN_COPY, /* id, layer                   -> PLAN_TEXT, how; `busy`: ask again */
     /* Gives the box to this store. The answer is the stack (list of layers) below its root. */
     PLAN_CLAIM, /* id, store                   -> PLAN_TEXT, a stack */
+    /*
+     * Volumes of the store (spawn/disk/volume.h). text: "make v-... BYTES" makes the filesystem of
+     * a new volume; "free v-..." only asks whether the volume is mounted.
+     */
+    PLAN_VOLUME, /* text                       -> PLAN_DONE; `busy`: it is mounted */
     /* This number never changes: spawners of every version answer it, at least with an error. */
     PLAN_HELLO = 63, /*                           -> PLAN_TEXT, its program_id() */
     PLAN_CREATED = 64,
@@ -114,6 +119,7 @@ struct plan_grant {
     enum plan_grant_mode mode;
     char path[PLAN_PATH_SIZE]; /* absolute, inside the machine */
     bool private;              /* files of other users in it stay inaccessible */
+    bool volume;               /* the descriptor is the directory of a volume in the store */
 };
 
 struct plan {

@@ -482,6 +482,7 @@ const struct machine_driver box_driver = {
     .pack = box_pack,
     .draw = box_draw,
     .wipe = box_wipe,
+    .volume = box_volume,
     .stats = box_stats,
     .status = box_status,
     .listen = box_doors_listen,

@@ -120,6 +120,10 @@ void box_wipe(struct machine_host *h, const char *name, machine_done_fn *done, v
     ask_text(h, PLAN_WIPE, name, NULL, 0, done, arg);
 }
 
+void box_volume(struct machine_host *h, const char *request, machine_done_fn *done, void *arg) {
+    ask_text(h, PLAN_VOLUME, request, NULL, 0, done, arg);
+}
+
 void box_shed(struct machine_host *h, const char *disk, const char *ranges, machine_done_fn *done,
               void *arg) {
     char text[PLAN_TEXT_SIZE];

@@ -113,6 +113,7 @@ void box_pack(struct machine_host *h, const char *form, const char *image, int a
 void box_draw(struct machine *m, const struct machine_draw *what, int archive, int report,
               machine_done_fn *done, void *arg);
 void box_wipe(struct machine_host *h, const char *name, machine_done_fn *done, void *arg);
+void box_volume(struct machine_host *h, const char *request, machine_done_fn *done, void *arg);
 void box_shed(struct machine_host *h, const char *disk, const char *ranges, machine_done_fn *done,
               void *arg);
 void box_status(struct machine_host *h,

@@ -8,11 +8,13 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/amount.h"
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "spawn/disk/btrfs.h"
 #include "spawn/make/mounts.h"
 
@@ -95,6 +97,17 @@ static const struct kind bare_ext4 = {
     "e2fsprogs",
     bare_arguments,
     {{"noinit_itable", NULL}, {"discard", NULL}, {"nobarrier", NULL}, {NULL, NULL}}};
+
+/*
+ * A volume outlives the host's crash: it keeps write barriers and the order of data and metadata.
+ * After an I/O error, for example of a full store, it is read-only rather than inconsistent.
+ */
+static const struct kind lasting_ext4 = {
+    "ext4",
+    "/sbin/mke2fs",
+    "e2fsprogs",
+    ext4_arguments,
+    {{"noinit_itable", NULL}, {"discard", NULL}, {"errors", "remount-ro"}, {NULL, NULL}}};
 
 bool disk_can(enum disk_kind kind) {
     return access(kinds[kind].program, X_OK) == 0;
@@ -226,4 +239,70 @@ int disk_new(int store, enum disk_kind kind, uint64_t bytes, uint64_t inodes, st
     char name[32];
     int loop DEFER_CLOSE = attach_loop(image, name, err);
     return loop < 0 ? -1 : mount_image(k, name, err);
+}
+
+int disk_format(int image, uint64_t bytes, uint64_t inodes, struct err *err) {
+    add_journal(&bytes, &inodes);
+    if (btrfs_is(image))
+        write_in_place(image);
+    if (ftruncate(image, (off_t)bytes) < 0)
+        return err_sys(err, "cannot set the size of a disk image");
+    return make_filesystem(&lasting_ext4, image, inodes, err);
+}
+
+/* ---- loop devices in use ---- */
+
+/* True if the loop device is bound to the file with this stat. Opening it keeps it bound. */
+static bool is_loop_of(int loop, const struct stat *st) {
+    struct loop_info64 info;
+    return ioctl(loop, LOOP_GET_STATUS64, &info) == 0 && info.lo_inode == st->st_ino &&
+           info.lo_device == (uint64_t)st->st_dev;
+}
+
+static int open_loop(const char *device, char name[32]) {
+    int n = snprintf(name, 32, "/dev/%.20s", device);
+    return n < 32 ? open(name, O_RDWR | O_CLOEXEC) : -1;
+}
+
+/*
+ * Finds the loop device that is bound to the file. Returns its descriptor, -ENOENT if there is
+ * none, or another -errno. The kernel's list is asked, because a device may come from a spawner
+ * that died.
+ */
+static int find_loop(int image, char name[32]) {
+    struct stat st;
+    struct dirent *e;
+    char bound[300];
+    DIR *all DEFER(dir_close) = dir_list(AT_FDCWD, "/sys/block");
+    if (!all || fstat(image, &st) < 0)
+        return -errno;
+    for (errno = 0; (e = readdir(all)); errno = 0) {
+        snprintf(bound, sizeof(bound), "%s/loop/backing_file", e->d_name);
+        if (strncmp(e->d_name, "loop", 4) != 0 || faccessat(dirfd(all), bound, F_OK, 0) < 0)
+            continue;
+        int loop DEFER_CLOSE = open_loop(e->d_name, name);
+        if (loop < 0 && errno != ENXIO && errno != ENOENT)
+            return -errno; /* it may be the one: a second device would be worse than a refusal */
+        if (loop >= 0 && is_loop_of(loop, &st))
+            return TAKE_FD(loop);
+    }
+    return errno ? -errno : -ENOENT;
+}
+
+int disk_mount(int image, struct err *err) {
+    char name[32];
+    int loop DEFER_CLOSE = find_loop(image, name);
+    if (loop < 0 && loop != -ENOENT)
+        return err_num(err, loop, "cannot list the loop devices of the host");
+    if (loop < 0)
+        loop = attach_loop(image, name, err);
+    return loop < 0 ? -1 : mount_image(&lasting_ext4, name, err);
+}
+
+int disk_is_mounted(int image, struct err *err) {
+    char name[32];
+    int loop DEFER_CLOSE = find_loop(image, name);
+    if (loop < 0 && loop != -ENOENT)
+        return err_num(err, loop, "cannot list the loop devices of the host");
+    return loop >= 0;
 }

@@ -21,3 +21,16 @@ bool disk_can(enum disk_kind kind);
  * -1.
  */
 int disk_new(int store, enum disk_kind kind, uint64_t bytes, uint64_t inodes, struct err *err);
+
+/*
+ * A file that outlives its mounts (spawn/disk/volume.h). disk_format() gives an empty file its size
+ * and an ext4 with a journal; disk_mount() returns a detached mount of it.
+ */
+int disk_format(int image, uint64_t bytes, uint64_t inodes, struct err *err);
+/*
+ * A file has one loop device at a time, so all mounts of it share one superblock. A second device
+ * would write to the same blocks and destroy the filesystem.
+ */
+int disk_mount(int image, struct err *err);
+/* 1: a loop device uses the file, so it may be mounted; 0: none does; or -1. */
+int disk_is_mounted(int image, struct err *err);

@@ -18,6 +18,7 @@
 #include "base/limits.h"
 #include "spawn/disk/disk.h"
 #include "spawn/disk/tree.h"
+#include "spawn/disk/volume.h"
 #include "spawn/make/dev.h"
 #include "spawn/make/mounts.h"
 #include "spawn/weaken.h"
@@ -422,9 +423,12 @@ static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
 int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,
                  unsigned number, int host_dir, int *ret_mount, int *ret_upper, struct err *err) {
     struct stat st;
-    int lower DEFER_CLOSE = granted_lower(maker, r, grant, host_dir, &st);
+    int lower DEFER_CLOSE = grant->volume ? volume_lower(maker, host_dir, r->userns, &st, err)
+                                          : granted_lower(maker, r, grant, host_dir, &st);
     int made = lower;
     *ret_upper = -1;
+    if (lower < 0 && grant->volume)
+        return err_wrap(err, "cannot attach a volume at '%s'", grant->path);
     if (lower >= 0) {
         switch (grant->mode) {
         case PLAN_GRANT_RO:

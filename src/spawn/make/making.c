@@ -74,7 +74,7 @@ static int making_facts(const struct spawner *s, const struct plan *plan, struct
     static const char *const modes[] = {"", "ro", "cow", "rw"};
     for (size_t i = 0; i < plan->grant_count; i++) {
         jot_object(&j, NULL);
-        jot_string(&j, "kind", "dir");
+        jot_string(&j, "kind", plan->grants[i].volume ? "volume" : "dir");
         jot_string(&j, "path", plan->grants[i].path);
         jot_string(&j, "mode", modes[plan->grants[i].mode]);
         jot_end(&j, '}');

@@ -79,6 +79,20 @@ static void requests_carry_what_they_change_and_nothing_else(void **state) {
     assert_int_equal(out.frozen, 1);
 }
 
+static void grants_keep_mode_and_marks(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        set(PLAN_CREATE);
+        in.plan.grant_count = 1;
+        in.plan.grants[0] = (struct plan_grant){
+            .mode = PLAN_GRANT_RW, .path = "/x", .private = i & 1, .volume = i & 2};
+        turn_round();
+        assert_int_equal(out.plan.grants[0].mode, PLAN_GRANT_RW);
+        assert_int_equal(out.plan.grants[0].private, i & 1);
+        assert_int_equal(out.plan.grants[0].volume, (i & 2) != 0);
+    }
+}
+
 static void pages_and_rows_survive(void **state) {
     (void)state;
     set(PLAN_LIST);
@@ -302,4 +316,5 @@ UNIT_MAIN(cmocka_unit_test(what_a_list_tells_survives),
           cmocka_unit_test(hostile_fields_are_refused), cmocka_unit_test(hostile_heads_are_refused),
           cmocka_unit_test(one_grant_too_many_is_refused),
           cmocka_unit_test(requests_carry_what_they_change_and_nothing_else),
-          cmocka_unit_test(pages_and_rows_survive), cmocka_unit_test(one_row_too_many_is_refused))
+          cmocka_unit_test(grants_keep_mode_and_marks), cmocka_unit_test(pages_and_rows_survive),
+          cmocka_unit_test(one_row_too_many_is_refused))
