@@ -365,10 +365,11 @@ int store_machine_trim(struct store *s, int64_t ended_before_ms, size_t most, si
     return query_run(&q, ret_count, err);
 }
 
-static int images_disk(struct store *s, const char *owner, const char *token, uint64_t *ret,
-                       struct err *err) {
+/* Reads the disk space of an owner's images or volumes. */
+static int quota_disk(struct store *s, enum statement of, const char *owner, const char *token,
+                      uint64_t *ret, struct err *err) {
     QUERY;
-    if (query_start(&q, s, STMT_IMAGE_DISK, err) < 0)
+    if (query_start(&q, s, of, err) < 0)
         return -1;
     query_text(&q, 1, owner);
     query_text(&q, 2, token);
@@ -381,8 +382,9 @@ static int images_disk(struct store *s, const char *owner, const char *token, ui
 int store_quota_used(struct store *s, const char *owner, const char *token, struct quota *ret,
                      struct err *err) {
     QUERY;
-    uint64_t images;
-    if (images_disk(s, owner, token, &images, err) < 0)
+    uint64_t images, volumes;
+    if (quota_disk(s, STMT_IMAGE_DISK, owner, token, &images, err) < 0 ||
+        quota_disk(s, STMT_VOLUME_DISK, owner, token, &volumes, err) < 0)
         return -1;
     if (query_start(&q, s, token ? STMT_MACHINE_QUOTA_TOKEN : STMT_MACHINE_QUOTA, err) < 0)
         return -1;
@@ -395,7 +397,7 @@ int store_quota_used(struct store *s, const char *owner, const char *token, stru
         .machines = (uint64_t)sqlite3_column_int64(q.stmt, 0),
         .cpu_milli = (uint64_t)sqlite3_column_int64(q.stmt, 1),
         .mem_bytes = (uint64_t)sqlite3_column_int64(q.stmt, 2),
-        .disk_bytes = (uint64_t)sqlite3_column_int64(q.stmt, 3) + images,
+        .disk_bytes = (uint64_t)sqlite3_column_int64(q.stmt, 3) + images + volumes,
     };
     return 0;
 }

@@ -177,6 +177,11 @@ const char *const schema_steps[] = {
     "ALTER TABLE machines ADD COLUMN fuel INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE machines ADD COLUMN fuel_rate INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE execs ADD COLUMN fuel INTEGER NOT NULL DEFAULT 0;",
+
+    /* 20: volumes, disks that outlive machines. Grants of kind `volume` say who has one. */
+    "CREATE TABLE volumes (id TEXT PRIMARY KEY, owner TEXT NOT NULL, token TEXT,"
+    " name TEXT NOT NULL, bytes INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
+    " origin TEXT NOT NULL, UNIQUE (owner, name)) STRICT, WITHOUT ROWID;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -474,6 +474,21 @@ static const struct {
                                " WHERE grants.id = databases.id AND state < ?2)"
                                " ORDER BY created_ms, id LIMIT ?1",
                                &database_table},
+    [STMT_VOLUME_ADD] = {"INSERT INTO volumes($cols) VALUES($marks)", &volume_table},
+    [STMT_VOLUME_LIST] = {"SELECT $cols FROM volumes WHERE (?1 IS NULL OR owner = ?1)"
+                          " AND (?2 IS NULL OR name = ?2) ORDER BY owner, name LIMIT ?3",
+                          &volume_table},
+    [STMT_VOLUME_REMOVE] = {"DELETE FROM volumes WHERE id = ?1", NULL},
+    [STMT_VOLUME_EXISTS] = {"SELECT 1 FROM volumes WHERE id = ?1", NULL},
+    [STMT_VOLUME_USES] = {"SELECT $cols FROM grants WHERE kind = 'volume'"
+                          " AND (?2 IS NULL OR what = ?2) AND machine IN (SELECT id FROM machines"
+                          " WHERE owner = ?1 AND state < 6) ORDER BY created_ms, id",
+                          &grant_table},
+    [STMT_VOLUME_DISK] = {"SELECT coalesce(sum(bytes), 0) FROM volumes WHERE owner = ?1"
+                          " AND (?2 IS NULL OR token = ?2)",
+                          NULL},
+    [STMT_VOLUME_TOTALS] = {"SELECT count(*), coalesce(sum(bytes), 0) FROM volumes", NULL},
+    [STMT_TAINT_REMOVE] = {"DELETE FROM taints WHERE owner = ?1 AND kind = ?2 AND key = ?3", NULL},
     [STMT_BUILD_PUT] = {"INSERT OR REPLACE INTO builds($cols) VALUES($marks)", &build_table},
     [STMT_BUILD_LIST] = {"SELECT $cols FROM builds WHERE (?1 IS NULL OR owner = ?1)"
                          " AND (?2 IS NULL OR id = ?2) ORDER BY started_ms DESC, id LIMIT ?3",

@@ -48,7 +48,7 @@ struct table {
 extern const struct table machine_table, exec_table, owner_table, token_table, event_table,
     step_table, root_table, saved_table;
 extern const struct table account_table, hold_table, secret_table, grant_table, database_table,
-    pending_table, image_table, build_table;
+    pending_table, image_table, build_table, volume_table;
 
 /* ---- Statements ---- */
 
@@ -179,6 +179,14 @@ enum statement {
     STMT_BUILD_LIST,
     STMT_BUILD_DELETE,
     STMT_BUILDS_LOSE,
+    STMT_VOLUME_ADD,
+    STMT_VOLUME_LIST,
+    STMT_VOLUME_REMOVE,
+    STMT_VOLUME_EXISTS,
+    STMT_VOLUME_USES,
+    STMT_VOLUME_DISK,
+    STMT_VOLUME_TOTALS,
+    STMT_TAINT_REMOVE,
     STMT_COUNT,
 };
 

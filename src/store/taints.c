@@ -29,6 +29,17 @@ int store_taint_each(struct store *s, const char *owner, const char *kind, store
     return r;
 }
 
+int store_taint_remove(struct store *s, const char *owner, const char *kind, const char *key,
+                       struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_TAINT_REMOVE, err) < 0)
+        return -1;
+    query_text(&q, 1, owner);
+    query_text(&q, 2, kind);
+    query_text(&q, 3, key);
+    return query_run(&q, NULL, err);
+}
+
 int store_taint_trim(struct store *s, const char *kind, int64_t before_ms, struct err *err) {
     QUERY;
     if (query_start(&q, s, STMT_TAINT_TRIM, err) < 0)

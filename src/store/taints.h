@@ -16,5 +16,8 @@ int store_taint_put(struct store *s, const char *owner, const char *kind, const 
 typedef void store_taint_fn(void *arg, const char *key, const char *source);
 int store_taint_each(struct store *s, const char *owner, const char *kind, store_taint_fn *fn,
                      void *arg, struct err *err);
+/* Deletes one taint, of something that does not exist any more. */
+int store_taint_remove(struct store *s, const char *owner, const char *kind, const char *key,
+                       struct err *err);
 /* Deletes the taints of one kind that were recorded before a time. */
 int store_taint_trim(struct store *s, const char *kind, int64_t before_ms, struct err *err);
