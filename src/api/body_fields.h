@@ -21,4 +21,4 @@ enum {
 
 extern const struct schema change_schema, change_side_schema, diff_end_schema, dir_request_schema,
     error_inner_schema, limits_request_schema, limits_schema, models_request_schema,
-    secret_grant_request_schema, usage_schema;
+    secret_grant_request_schema, usage_schema, volume_use_request_schema;

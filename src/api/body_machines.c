@@ -89,6 +89,12 @@ const struct schema models_request_schema =
          "directories to grant",                                                                   \
          .max = 16,                                                                                \
          .sub = &dir_request_schema},                                                              \
+        {"volumes",                                                                                \
+         FIELD_OBJECTS,                                                                            \
+         AT(type, base volumes),                                                                   \
+         "volumes to attach; a token needs the scope admin",                                       \
+         .max = 16,                                                                                \
+         .sub = &volume_use_request_schema},                                                       \
         {"net",                                                                                    \
          FIELD_OBJECTS,                                                                            \
          AT(type, base net),                                                                       \
@@ -172,6 +178,8 @@ static const struct field machine_view[] = {
     {"steps", SHOW_TEXT, AT(struct machine_view, steps), "when steps are taken", .required = true,
      .choices = policies},
     {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL},
+    {"volumes", SHOW_JSON, AT(struct machine_view, volumes),
+     "volumes of the machine, each with name, at and mode; only if one machine is shown"},
     {"commands", SHOW_NUMBER, AT(struct machine_view, commands), "commands that run now",
      .required = true},
     {"disk_bytes", SHOW_NUMBER, AT(struct machine_view, disk_bytes),

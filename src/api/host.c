@@ -20,6 +20,7 @@
 #include "service/net/net.h"
 #include "service/tokens.h"
 #include "service/tool_counts.h"
+#include "service/volumes/volumes.h"
 
 void api_health(struct call *c) {
     call_text(c, 200, "text/plain", "ok\n", 3);
@@ -308,6 +309,15 @@ static void write_grants(struct call *c, struct buf *out) {
     metrics_line(out, "carrel_databases", "state", "to_drop", n.to_drop);
 }
 
+static void write_volumes(struct call *c, struct buf *out) {
+    struct volume_counts n;
+    service_volume_counts(c->service, &n);
+    metrics_head(out, "carrel_volumes", "gauge", "Volumes and their snapshots");
+    metrics_line(out, "carrel_volumes", NULL, NULL, n.count);
+    metrics_head(out, "carrel_volumes_bytes", "gauge", "Sum of the limits of all volumes");
+    metrics_line(out, "carrel_volumes_bytes", NULL, NULL, n.bytes);
+}
+
 static void write_models(struct call *c, struct buf *out) {
     struct model_stats n;
     service_model_stats(c->service, &n);
@@ -422,6 +432,7 @@ static void write_host(struct call *c, const struct service_counts *n, const cha
                        struct buf *out) {
     write_gate(c, out);
     write_grants(c, out);
+    write_volumes(c, out);
     write_models(c, out);
     write_images(c, out);
     write_tools(c, out);

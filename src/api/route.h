@@ -150,6 +150,11 @@ void api_expose_remove(struct call *c);
 void api_secret_list(struct call *c);
 void api_secret_set(struct call *c);
 void api_secret_remove(struct call *c);
+void api_volume_list(struct call *c);
+void api_volume_create(struct call *c);
+void api_volume_show(struct call *c);
+void api_volume_snap(struct call *c);
+void api_volume_remove(struct call *c);
 /* grants.c */
 void api_grant_list(struct call *c);
 void api_grant_add(struct call *c);

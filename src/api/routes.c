@@ -282,6 +282,21 @@ const struct route routes[] = {
     {"DELETE", "/v1/secrets/{}", "secret_remove", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200,
      NULL, "Delete a secret; nothing can use it from now on", "-X DELETE $URL/v1/secrets/API_KEY",
      api_secret_remove, NULL},
+    {"GET", "/v1/volumes", "volume_list", SCOPE_READ, BODY_NONE, NULL, &volumes_schema, 200, NULL,
+     "List volumes and their snapshots", "$URL/v1/volumes", api_volume_list, NULL},
+    {"POST", "/v1/volumes", "volume_create", SCOPE_RUN, BODY_JSON, &volume_request_schema,
+     &volume_schema, 200, NULL,
+     "Make a volume, empty or a copy of another one; a token needs the scope admin",
+     "-X POST $URL/v1/volumes -d '{\"name\":\"data\",\"size\":\"64M\"}'", api_volume_create, NULL},
+    {"GET", "/v1/volumes/{}", "volume_show", SCOPE_READ, BODY_NONE, NULL, &volume_schema, 200, NULL,
+     "Show a volume and the machines that have it", "$URL/v1/volumes/data", api_volume_show, NULL},
+    {"POST", "/v1/volumes/{}/snapshots", "volume_snap", SCOPE_RUN, BODY_JSON,
+     &volume_snap_request_schema, &volume_schema, 200, NULL,
+     "Make a snapshot of a volume that no machine has; a token needs the scope admin",
+     "-X POST $URL/v1/volumes/data/snapshots -d '{\"name\":\"good\"}'", api_volume_snap, NULL},
+    {"DELETE", "/v1/volumes/{}", "volume_remove", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200,
+     NULL, "Delete a volume or a snapshot that no machine has; a token needs the scope admin",
+     "-X DELETE $URL/v1/volumes/data@good", api_volume_remove, NULL},
     {"POST", M "/image", "image_snap", SCOPE_RUN, BODY_JSON, &image_request_schema, &image_schema,
      201, NULL, "Create an image from the machine or one of its steps",
      "-X POST $URL/v1/machines/$M/image -d '{\"name\":\"mine\"}'", api_image_snap, NULL},
@@ -592,7 +607,8 @@ static const char *param_name(const char *path, const char *at) {
                 {"/pending/", "item"},     {"/rules/", "rule"},    {"/steps/", "step"},
                 {"/secrets/", "secret"},   {"/runs/", "run"},      {"/changesets/", "changeset"},
                 {"/builds/", "build"},     {"/files/", "archive"}, {"/images/", "image"},
-                {"/exposures/", "port"},   {"/grants/", "grant"},  {"/boxes/", "box"}};
+                {"/exposures/", "port"},   {"/grants/", "grant"},  {"/boxes/", "box"},
+                {"/volumes/", "volume"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         size_t n = strlen(rows[i].before);
         if ((size_t)(at - path) >= n && memcmp(at - n, rows[i].before, n) == 0)

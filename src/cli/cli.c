@@ -117,6 +117,8 @@ const struct command commands[] = {
     {"secret", "set|ls|show|rm [OPTIONS] [NAME]",
      "manage secrets, which machines use but never see", cmd_secret, secret_rows, NULL,
      secret_forms},
+    {"volume", "create|ls|show|snap|rm [OPTIONS] [VOLUME] [NAME]",
+     "manage volumes, disks that outlive machines", cmd_volume, volume_rows, NULL, volume_forms},
     {"models", "show|raise [OPTIONS] MACHINE", "show or change a machine's budget for models",
      cmd_models, models_rows, NULL, models_forms},
 

@@ -168,6 +168,7 @@ static const struct source {
     {"BUILD", "/v1/images/builds", "builds", "id", "state"},
     {"ITEM", "/v1/pending", "pending", "id", "host"},
     {"SECRET", "/v1/secrets", "secrets", "name", ""},
+    {"VOLUME", "/v1/volumes", "volumes", "name", "id"},
     {"TOKEN", "/v1/tokens", "tokens", "id", "owner"},
     {"BOX", "/v1/store/boxes", "boxes", "id", "store"},
     {"STEP", "/v1/machines/%s/steps", "steps", "number", "kind"},
@@ -224,6 +225,12 @@ static void offer_secrets_at(const struct typed *t) {
         offer_source(t, source_of("SECRET"), "@");
 }
 
+/* Offers names of volumes for VOLUME:/GUEST of --volume. */
+static void offer_volumes_at(const struct typed *t) {
+    if (!strchr(t->rest, ':'))
+        offer_source(t, source_of("VOLUME"), ":");
+}
+
 /* Offers presets of network rules. The network gate defines the rules of each preset. */
 static void offer_presets(const struct typed *t) {
     static const char *const presets[] = {"apt", "npm", "pip", "cargo", "go"};
@@ -265,6 +272,7 @@ static const struct {
     {"RECEIPT", offer_files},
     {"VERB", offer_commands},
     {"NAME@HOST", offer_secrets_at},
+    {"VOLUME:", offer_volumes_at},
 };
 
 static void offer_kind(const struct typed *t, const char *kind) {

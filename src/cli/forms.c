@@ -59,6 +59,15 @@ const struct form secret_forms[] = {
     {NULL, NULL},
 };
 
+const struct form volume_forms[] = {
+    {"create NAME", "make a volume: --size SIZE, or --from VOLUME for a copy"},
+    {"ls", "list volumes, snapshots and the machines that have them"},
+    {"show VOLUME", "show one volume and the machines that have it"},
+    {"snap VOLUME [NAME]", "make the snapshot VOLUME@NAME (default: the time)"},
+    {"rm VOLUME", "delete a volume or a snapshot that no machine has"},
+    {NULL, NULL},
+};
+
 const struct form models_forms[] = {
     {"show MACHINE", "show the model calls of a machine, their cost, and what is left"},
     {"raise MACHINE", "set a machine's budget: --money AMOUNT or --tokens N"},

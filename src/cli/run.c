@@ -164,6 +164,19 @@ static int find_facts(struct run *r, struct plan_facts *ret, struct err *err) {
     return 0;
 }
 
+/*
+ * Ends the machine and waits for that, so that the next command can have its volumes. Errors are
+ * ignored: the machine also ends by itself.
+ */
+static void return_volumes(struct run *r) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request q = {.method = "DELETE", .target = target};
+    struct err err;
+    if (r->o.spec.volumes.count && !r->o.keep &&
+        client_target(target, &err, "/v1/machines/%s", r->remote.id) == 0)
+        remote_call(&r->remote, &q, NULL, &err);
+}
+
 static int run_finish(struct run *r, struct err *err) {
     struct plan_facts facts;
     struct command_end end = {.id = r->remote.id, .has_grants = r->grants.count > 0};
@@ -175,7 +188,9 @@ static int run_finish(struct run *r, struct err *err) {
         fprintf(stderr,
                 "carrel: the machine is kept as %s (carrel exec %s -- COMMAND, carrel rm %s)\n",
                 r->remote.id, r->remote.id, r->remote.id);
-    return command_report(&r->setup, &r->o.command, &end);
+    int status = command_report(&r->setup, &r->o.command, &end);
+    return_volumes(r);
+    return status;
 }
 
 /* Reports that the machine ended before its command: at its --ttl, or for another reason. */

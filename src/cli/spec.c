@@ -1,6 +1,7 @@
 #include "cli/spec.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/amount.h"
 #include "base/limits.h"
@@ -47,6 +48,42 @@ static void put_dirs(struct jot *j, const struct grants *g, const struct plan *p
     jot_end(j, ']');
 }
 
+/* Writes VOLUME:/GUEST[:MODE]. */
+static int put_volume(struct jot *j, const char *text, struct err *err) {
+    char name[PLAN_PATH_SIZE];
+    enum plan_grant_mode mode;
+    if (snprintf(name, sizeof(name), "%s", text) >= (int)sizeof(name))
+        return err_set(err, ERR_LIMIT, "--volume %.40s...: the value is too long", text);
+    char *at = strchr(name, ':'), *last = strrchr(name, ':');
+    const char *said = at && last != at ? last + 1 : NULL;
+    if (said)
+        *last = '\0';
+    if (at)
+        *at++ = '\0';
+    if (!at || at[0] != '/' || !name[0] || (said && !plan_mode_by_name(said, &mode))) {
+        err_set(err, ERR_INVALID, "--volume %s: no volume and path", text);
+        return err_remedy(err, "write --volume VOLUME:/GUEST[:ro|cow|rw]");
+    }
+    jot_object(j, NULL);
+    jot_string(j, "name", name);
+    jot_string(j, "at", at);
+    if (said)
+        jot_string(j, "mode", said);
+    jot_end(j, '}');
+    return 0;
+}
+
+static int put_volumes(struct jot *j, const struct option_list *volumes, struct err *err) {
+    if (!volumes->count)
+        return 0;
+    jot_array(j, "volumes");
+    for (size_t i = 0; i < volumes->count; i++)
+        if (put_volume(j, volumes->items[i], err) < 0)
+            return -1;
+    jot_end(j, ']');
+    return 0;
+}
+
 /* Refuses limits that the daemon would refuse too, so that the error names the option. */
 static int spec_check(const struct spec *s, struct err *err) {
     const struct limit_range rows[] = {
@@ -70,6 +107,8 @@ int spec_put(struct jot *j, const struct spec *s, const struct grants *g, const 
     spec_put_duration(j, "ttl", s->ttl_ms);
     if (g->count)
         put_dirs(j, g, plan);
+    if (put_volumes(j, &s->volumes, err) < 0)
+        return -1;
     if (s->unreviewed)
         jot_bool(j, "unreviewed", true);
     if (s->guard)

@@ -11,7 +11,7 @@
 struct spec {
     uint64_t mem, cpu_milli, pids, disk, ttl_ms; /* 0: not given */
     uint64_t fuel, fuel_rate;                    /* of a cell; 0: not given */
-    struct option_list dirs;
+    struct option_list dirs, volumes;
     bool unreviewed, guard;
 };
 
@@ -39,6 +39,12 @@ struct spec {
          OPTION_LIST,                                                                              \
          offsetof(type, member.dirs),                                                              \
          "give the machine a directory: read-only (ro), a copy (cow, default), writable (rw)"},    \
+        {0,                                                                                        \
+         "volume",                                                                                 \
+         "VOLUME:/GUEST[:ro|cow|rw]",                                                              \
+         OPTION_LIST,                                                                              \
+         offsetof(type, member.volumes),                                                           \
+         "attach a volume: writable (rw, default, by one machine), read-only (ro), a copy (cow)"}, \
         {0,                                                                                        \
          "guard",                                                                                  \
          NULL,                                                                                     \

@@ -113,6 +113,15 @@ static void cut_slashes(const char *path, char ret[PLAN_PATH_SIZE + 1]) {
         ret[--n] = '\0';
 }
 
+int dirs_place(struct plan_grant *grants, size_t count, const char *at, struct err *err) {
+    char place[PLAN_PATH_SIZE + 1];
+    cut_slashes(at, place);
+    if (check_place(grants, count, place, err) < 0)
+        return -1;
+    snprintf(grants[count].path, sizeof(grants[count].path), "%s", place);
+    return 0;
+}
+
 int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
                const struct dir_rules *rules, struct plan_grant *ret, struct err *err) {
     for (size_t i = 0; i < count; i++) {
@@ -127,12 +136,8 @@ int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
                 err, "add --unreviewed to allow that, or use mode cow and review the changes "
                      "(carrel ship, or carrel run --apply)");
         }
-        char place[PLAN_PATH_SIZE + 1];
-        cut_slashes(at, place);
-        if (check_place(ret, i, place, err) < 0 ||
-            check_descriptor(fds[i], d->path, rules, err) < 0)
+        if (dirs_place(ret, i, at, err) < 0 || check_descriptor(fds[i], d->path, rules, err) < 0)
             return -1;
-        snprintf(ret[i].path, sizeof(ret[i].path), "%s", place);
         ret[i].private = rules->uid != 0;
     }
     return 0;

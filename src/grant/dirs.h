@@ -38,5 +38,10 @@ int files_open_under(const char *path, const char *const *roots, size_t root_cou
                      struct err *err);
 /* Checks that fd is a regular file of at most GRANT_FILE_MAX bytes outside Carrel's directories. */
 int file_check(int fd, const char *path, const char *const *own, struct err *err);
+/*
+ * Checks the place of one more grant after grants[0..count), and writes it to grants[count].path
+ * without slashes at its end.
+ */
+int dirs_place(struct plan_grant *grants, size_t count, const char *at, struct err *err);
 /* Checks that a grant may be placed at this path in the machine. */
 int place_check(const char *path, struct err *err);

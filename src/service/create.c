@@ -21,6 +21,7 @@
 #include "service/state.h"
 #include "service/steps/live.h"
 #include "service/taint.h"
+#include "service/volumes/live.h"
 
 struct creation {
     struct live *live;
@@ -36,7 +37,7 @@ struct creation {
     struct err err;
 };
 
-/* The granted directories of a request, opened and checked. */
+/* The granted directories of a request, then its volumes, opened and checked. */
 struct handed {
     struct plan_grant grants[PLAN_MAX_GRANTS];
     int fds[PLAN_MAX_GRANTS];
@@ -69,7 +70,7 @@ static void lent_free(struct lent *list) {
 static struct lent *lend(const struct handed *h) {
     struct lent *list = NULL;
     for (size_t i = 0; i < h->count; i++) {
-        if (h->grants[i].mode != PLAN_GRANT_COW)
+        if (h->grants[i].mode != PLAN_GRANT_COW || h->grants[i].volume)
             continue;
         struct lent *one = xnew(struct lent);
         *one = (struct lent){list, fcntl(h->fds[i], F_DUPFD_CLOEXEC, 3), ""};
@@ -296,8 +297,8 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
     struct dir_rules rules = {own, r->unreviewed, who->local ? who->uid : 0};
     const char *roots[CONF_ROOTS_MAX];
     size_t root_count = who->local ? 0 : rights_roots(s, who, roots);
-    if (r->dirs.count > PLAN_MAX_GRANTS)
-        return err_set(err, ERR_LIMIT, "a machine can have at most %d granted directories",
+    if (r->dirs.count + r->volumes.count > PLAN_MAX_GRANTS)
+        return err_set(err, ERR_LIMIT, "a machine can have at most %d directories and volumes",
                        PLAN_MAX_GRANTS);
     for (size_t i = 0; i < r->dirs.count; i++) {
         h->ours[i] = !who->local;
@@ -458,6 +459,35 @@ static char *dir_detail(int fd, size_t number) {
     return text;
 }
 
+/* Opens the volumes of the request and adds them to the plan. */
+static int plan_volumes(struct service *s, const struct caller *who,
+                        const struct machine_request *r, struct handed *h, struct grant_plan *p,
+                        struct err *err) {
+    const struct volume_use_request *volumes = r->volumes.v;
+    for (size_t i = 0; i < r->volumes.count; i++) {
+        struct grant_row row DEFER(grant_row_done) = new_row(r, "volume");
+        size_t n = h->count;
+        if (dirs_place(h->grants, n, volumes[i].at, err) < 0 ||
+            (h->fds[n] = volume_open(s, who->owner, &volumes[i], n, &h->grants[n], &row, err)) < 0)
+            return -1;
+        h->ours[n] = true;
+        h->count++;
+        row.place = xstrdup(h->grants[n].path);
+        grant_plan_add(p, &row, -1, false);
+    }
+    return 0;
+}
+
+/* `busy`: another machine writes to a volume that this one is to write to. */
+static int check_volumes(struct service *s, const struct caller *who, const struct grant_plan *p,
+                         struct err *err) {
+    for (size_t i = 0; i < p->count; i++)
+        if (strcmp(p->rows[i].kind, "volume") == 0 &&
+            volume_check(s, who->owner, &p->rows[i], err) < 0)
+            return -1;
+    return 0;
+}
+
 /* Adds the directories and variables of the request to the plan. They were checked before. */
 static void plan_known(const struct machine_request *r, const struct handed *h,
                        struct grant_plan *p) {
@@ -520,6 +550,8 @@ static int plan_grants(struct service *s, const struct caller *who, const struct
     if (hand_over(s, who, r, fds, h, err) < 0)
         return -1;
     plan_known(r, h, p);
+    if (plan_volumes(s, who, r, h, p, err) < 0)
+        return -1;
     if (plan_asked(s, who, r, who->local ? fds + r->dirs.count : NULL, p, err) < 0)
         return -1;
     grant_plan_mark_start(p);
@@ -611,7 +643,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     policy.guarded = r->guard;
     memcpy(row.request_hash, request_hash, SHA256_BYTES);
     struct live *l = NULL;
-    if (quota_check(s, who, NULL, &row, &err) == 0)
+    if (quota_check(s, who, NULL, &row, &err) == 0 && check_volumes(s, who, &plan, &err) == 0)
         l = create_begin(s, who, r, &row, existing, &intent, &err);
     else
         made_before(s, &row, existing);

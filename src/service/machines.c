@@ -12,6 +12,7 @@
 #include "service/schema.h"
 #include "service/state.h"
 #include "service/steps/live.h"
+#include "service/volumes/live.h"
 #include "store/steps.h"
 
 /* ---- show and list ---- */
@@ -19,6 +20,7 @@
 void service_show(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg) {
     struct machine_row row DEFER(machine_row_done) = {0};
+    struct buf volumes DEFER(buf_done) = BUF(VOLUMES_OF_MAX);
     struct machine_view view;
     struct err err;
     struct live *l = live_by_id(s, who, ref);
@@ -26,6 +28,7 @@ void service_show(struct service *s, const struct caller *who, const char *ref,
         done(arg, NULL, &err);
     } else if (l) {
         live_view(l, &view);
+        view.volumes = volumes_of(s, l->row.id, &volumes);
         done(arg, &view, NULL);
     } else if (live_row_find(s, who, ref, &row, &err) < 0) {
         done(arg, NULL, &err);
@@ -34,6 +37,7 @@ void service_show(struct service *s, const struct caller *who, const char *ref,
             live_view(l, &view);
         else
             machine_row_view(&row, &view);
+        view.volumes = l ? volumes_of(s, l->row.id, &volumes) : NULL;
         done(arg, &view, NULL);
     }
 }

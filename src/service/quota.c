@@ -148,6 +148,34 @@ void quota_release(struct service *s, struct disk_hold *h) {
         }
 }
 
+/* Checks that a quota leaves h->bytes of disk space. */
+static int quota_leaves(struct service *s, const struct disk_hold *h, const char *whose,
+                        const char *token, uint64_t limit, struct err *err) {
+    struct quota used;
+    if (!limit)
+        return 0;
+    if (used_by_others(s, h->who, token, NULL, &used, err) < 0)
+        return -1;
+    const struct quota_rule rule = {"disk", "size", AMOUNT_BYTES, limit, used.disk_bytes, h->bytes};
+    return quota_rule_check(&rule, whose, err);
+}
+
+int quota_reserve(struct service *s, struct disk_hold *h, struct err *err) {
+    const struct caller *who = h->who;
+    struct owner_row owner;
+    if (store_owner_get(s->store, who->owner, &owner, err) < 0)
+        return -1;
+    if (quota_leaves(s, h, "the owner", NULL, owner.quota.disk_bytes, err) < 0 ||
+        (who->token[0] &&
+         quota_leaves(s, h, "this token", who->token, who->quota.disk_bytes, err) < 0)) {
+        s->hits[HIT_QUOTA] += err->code == ERR_LIMIT;
+        return -1;
+    }
+    h->next = s->holds;
+    s->holds = h;
+    return 0;
+}
+
 int quota_check(struct service *s, const struct caller *who, const struct machine_row *before,
                 const struct machine_row *row, struct err *err) {
     int r = quota_check_owner(s, who, before, row, err);

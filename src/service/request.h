@@ -38,6 +38,23 @@ struct dir_request {
     bool untrusted;   /* may contain untrusted data: taints the machine */
 };
 
+/* A volume that a new machine gets. */
+struct volume_use_request {
+    const char *name; /* NAME or NAME@SNAPSHOT */
+    const char *at;   /* path in the machine */
+    const char *mode; /* ro, cow or rw; NULL: rw, or ro for a snapshot */
+};
+
+struct volume_request {
+    const char *name;
+    struct given size; /* bytes; not with `from` */
+    const char *from;  /* volume or snapshot to copy; NULL: the volume is empty */
+};
+
+struct volume_snap_request {
+    const char *name; /* name of the snapshot; NULL: the time */
+};
+
 /* A network rule of a machine, or a preset. */
 struct net_request {
     const char *action;  /* default: allow */
@@ -76,8 +93,9 @@ struct machine_request {
     struct given ttl, idle; /* ms */
     const char *idle_action;
     struct texts metadata, env;
-    struct rows dirs; /* struct dir_request */
-    struct rows net;  /* struct net_request */
+    struct rows dirs;    /* struct dir_request */
+    struct rows volumes; /* struct volume_use_request */
+    struct rows net;     /* struct net_request */
     struct models_request models;
     struct rows secrets;  /* struct secret_grant_request */
     struct rows grants;   /* struct grant_request */

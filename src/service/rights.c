@@ -11,6 +11,8 @@ const struct right_row right_rows[RIGHT_COUNT] = {
                             "grant a directory that the caller opened, or below its roots"},
     [RIGHT_MACHINE_DIRS_RW] = {"MachineRequest.dirs.mode=rw", SCOPE_RUN, ROLE_ADMIN,
                                "change files of this host without review"},
+    [RIGHT_MACHINE_VOLUMES] = {"MachineRequest.volumes", SCOPE_RUN, ROLE_OWNER,
+                               "attach a volume to a machine"},
     [RIGHT_MACHINE_NET] = {"MachineRequest.net", SCOPE_RUN, ROLE_OWNER,
                            "give a machine network access"},
     [RIGHT_MACHINE_MODELS] = {"MachineRequest.models", SCOPE_RUN, ROLE_OWNER,
@@ -42,6 +44,7 @@ const struct right_row right_rows[RIGHT_COUNT] = {
                          "give a step of a build network access"},
     [RIGHT_BUILD_LOCAL] = {"BuildRequest.local", SCOPE_RUN, ROLE_OWNER,
                            "let a build reach private addresses"},
+    [RIGHT_VOLUME] = {"VolumeRequest", SCOPE_RUN, ROLE_OWNER, "make, copy or delete a volume"},
     [RIGHT_LIST_ALL] = {"all", SCOPE_READ, ROLE_ADMIN, "see what belongs to other owners"},
 };
 
@@ -97,6 +100,7 @@ int authorise_machine(const struct caller *who, const struct machine_request *r,
     } rows[] = {
         {r->dirs.count, RIGHT_MACHINE_DIRS},
         {lends_rw(r), RIGHT_MACHINE_DIRS_RW},
+        {r->volumes.count, RIGHT_MACHINE_VOLUMES},
         {r->net.count, RIGHT_MACHINE_NET},
         {m->allow || m->tokens.is || m->money.is, RIGHT_MACHINE_MODELS},
         {r->secrets.count, RIGHT_MACHINE_SECRETS},

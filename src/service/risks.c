@@ -16,7 +16,7 @@
 #define RISK_MARK "private data ("
 
 static bool is_private(const char *kind) {
-    static const char *const kinds[] = {"dir", "file", "repo", "sqlite", "postgres"};
+    static const char *const kinds[] = {"dir", "file", "repo", "sqlite", "postgres", "volume"};
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
         if (strcmp(kinds[i], kind) == 0)
             return true;

@@ -20,6 +20,7 @@
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
 #include "service/strays.h"
+#include "service/volumes/live.h"
 
 enum {
     TICK_MS = 200,
@@ -214,6 +215,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
     s->grants = service_grants_new(s);
     s->images = service_images_new();
     s->review = service_review_new();
+    s->volumes = service_volumes_new();
     s->host = s->driver->open(o->loop, store_id(o->store), err);
     if (!s->host || !(s->net = service_net_new(s, err)) ||
         !(s->models = service_models_new(s, err)) ||
@@ -227,6 +229,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
         service_free(s);
         return NULL;
     }
+    volumes_sweep(s);
     images_sweep(s);
     builds_sweep(s);
     return s;
@@ -263,6 +266,7 @@ void service_free(struct service *s) {
     service_steps_free(s->steps);
     service_execs_free(s->execs);
     service_review_free(s->review);
+    service_volumes_free(s);
     tool_counts_done(&s->tool_calls);
     free(s);
 }

@@ -36,6 +36,7 @@ struct service_models;
 struct service_net;
 struct service_review;
 struct service_steps;
+struct service_volumes;
 
 /* Progress of adopting a machine of an earlier daemon. A new machine is `heard` at once. */
 struct reach {
@@ -118,6 +119,7 @@ struct service {
     struct service_models *models;
     struct service_net *net;
     struct service_review *review;
+    struct service_volumes *volumes;
     struct map machines; /* id -> struct live */
     struct loop_timer *tick;
     struct trimming *trimming; /* set while old data is deleted */
@@ -246,6 +248,8 @@ int quota_check(struct service *s, const struct caller *who, const struct machin
  * left. h->who must be set. quota_release() may be called in any case.
  */
 int quota_hold(struct service *s, struct disk_hold *h, struct err *err);
+/* Reserves h->bytes, or fails with ERR_LIMIT. h->who and h->bytes must be set. */
+int quota_reserve(struct service *s, struct disk_hold *h, struct err *err);
 void quota_release(struct service *s, struct disk_hold *h);
 
 /* ---- ending.c ---- */

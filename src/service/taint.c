@@ -77,6 +77,11 @@ static void grant_path(const struct grant_row *row, char *ret, size_t size) {
     json_decref(json);
 }
 
+/* Directories and volumes are used themselves, not as copies, so machines share what is in them. */
+static bool is_shared_kind(const struct grant_row *row) {
+    return strcmp(row->kind, "dir") == 0 || strcmp(row->kind, "volume") == 0;
+}
+
 /* ---- taint of images and directories ---- */
 
 struct marks {
@@ -168,10 +173,12 @@ static int join_path(struct service *s, const char *owner, const char *path, enu
         struct grant_list list DEFER(grant_list_done) = {0};
         if (strcmp(l->row.owner, owner) != 0 || (taint_of(l)[0] && !l->taint.unsaved))
             continue;
-        if (store_grant_list(s->store, l->row.id, "dir", &list, err) < 0)
+        if (store_grant_list(s->store, l->row.id, NULL, &list, err) < 0)
             return -1;
         for (size_t i = 0; i < list.count; i++) {
             char place[PATH_MAX];
+            if (!is_shared_kind(&list.rows[i]))
+                continue;
             grant_path(&list.rows[i], place, sizeof(place));
             if (taint_overlaps(place, path) && taint_join(l, flow, source, err) < 0)
                 return -1;
@@ -192,11 +199,11 @@ static int join_sharers(struct live *from, struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
     char source[TAINT_SOURCE_SIZE];
     snprintf(source, sizeof(source), "%s", taint_of(from));
-    if (store_grant_list(from->service->store, from->row.id, "dir", &list, err) < 0)
+    if (store_grant_list(from->service->store, from->row.id, NULL, &list, err) < 0)
         return -1;
     for (size_t i = 0; i < list.count; i++) {
         char place[PATH_MAX];
-        if (strcmp(list.rows[i].mode, "rw") != 0)
+        if (!is_shared_kind(&list.rows[i]) || strcmp(list.rows[i].mode, "rw") != 0)
             continue;
         grant_path(&list.rows[i], place, sizeof(place));
         if (taint_place(from->service, from->row.owner, place, TAINT_SHARED, source, err) < 0)
@@ -351,6 +358,14 @@ int taint_image(const struct live *l, const char *owner, const char *image, stru
     if (!source[0] || strcmp(image, l->row.image) == 0)
         return 0;
     return store_taint_put(l->service->store, owner, "image", image, source, wall_ms(), err);
+}
+
+int taint_copied(struct service *s, const char *owner, const char *from, const char *to,
+                 struct err *err) {
+    struct marks m;
+    if (taint_marked(s, owner, "dir", from, &m, err) < 0)
+        return -1;
+    return m.source[0] ? store_taint_put(s->store, owner, "dir", to, m.source, wall_ms(), err) : 0;
 }
 
 int taint_shipped(struct service *s, const char *owner, const char *source, const char *target,

@@ -91,6 +91,9 @@ int taint_has_image(const struct service *s, const char *owner, const char *imag
 /* ---- images and change sets from a machine ---- */
 
 int taint_image(const struct live *l, const char *owner, const char *image, struct err *err);
+/* The directory `to` is a copy of the directory `from`, such as that of a volume. */
+int taint_copied(struct service *s, const char *owner, const char *from, const char *to,
+                 struct err *err);
 /*
  * Call it before a change set is shipped to a directory of the host: taints the directory and all
  * machines that have it.

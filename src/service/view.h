@@ -28,6 +28,7 @@ struct machine_view {
     const char *idle_action;
     const char *steps;    /* when a step is taken: every, risky, manual */
     const char *metadata; /* JSON object */
+    const char *volumes;  /* JSON array, if one machine is shown; NULL: it has none */
     const char *warnings;
     const char *unreached; /* why its guest cannot be reached; NULL: it is reachable */
     const char *undurable; /* why its newest step is not durable; NULL: see the step */

@@ -11,11 +11,16 @@
 #include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
+#include "service/volumes/live.h"
 #include "store/saved.h"
 
 struct waking {
     struct live *live;
-    struct grant_list gone; /* grants that the machine had before */
+    struct grant_list gone;    /* grants that the machine had before */
+    struct grant_list volumes; /* its volumes, which it gets again */
+    struct plan_grant grants[PLAN_MAX_GRANTS];
+    int fds[PLAN_MAX_GRANTS];
+    size_t count;
     machine_done_fn *done, *late;
     void *arg;
 };
@@ -24,6 +29,9 @@ static void wake_finish(struct waking *w, const struct err *err) {
     machine_done_fn *done = w->done;
     void *arg = w->arg;
     grant_list_done(&w->gone);
+    grant_list_done(&w->volumes);
+    while (w->count)
+        close_fd(&w->fds[--w->count]);
     live_unref(w->live);
     free(w);
     done(arg, err);
@@ -38,6 +46,9 @@ static int write_woken(void *arg, struct err *err) {
     if (grants_write_woken(l, &w->gone, err) < 0 ||
         store_saved_get(store, l->row.id, &row, err) < 0)
         return -1;
+    for (size_t i = 0; i < w->count; i++)
+        if (store_grant_put(store, &w->volumes.rows[i], err) < 0)
+            return -1;
     durable_boot(row.boot);
     return store_saved_put(store, &row, err) < 0 ? -1 : store_machine_update(store, &l->row, err);
 }
@@ -90,6 +101,20 @@ static void made(void *arg, struct machine *m, const char *warnings, const struc
     commit_run(l->service->commits, &l->lane, &commit);
 }
 
+/* Opens the volumes of the machine. Their numbers in the new box are in the rows. */
+static int wake_volumes(struct waking *w, struct err *err) {
+    struct live *l = w->live;
+    if (store_grant_list(l->service->store, l->row.id, "volume", &w->volumes, err) < 0)
+        return -1;
+    for (; w->count < w->volumes.count && w->count < PLAN_MAX_GRANTS; w->count++) {
+        w->fds[w->count] = volume_reopen(l->service, l->row.owner, &w->volumes.rows[w->count],
+                                         w->count, &w->grants[w->count], err);
+        if (w->fds[w->count] < 0)
+            return -1;
+    }
+    return 0;
+}
+
 void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, void *arg) {
     struct service *s = l->service;
     struct err err;
@@ -100,6 +125,10 @@ void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, voi
     struct waking *w = xnew(struct waking);
     *w = (struct waking){.live = l, .done = done, .late = late, .arg = arg};
     live_ref(l);
+    if (wake_volumes(w, &err) < 0) {
+        wake_finish(w, &err);
+        return;
+    }
     const struct machine_spec spec = {
         .id = l->row.id,
         .image = l->row.image,
@@ -111,6 +140,9 @@ void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, voi
         .cell = live_is_cell(l),
         .gate = true,
         .stack = steps_stack(l),
+        .grants = w->grants,
+        .grant_fds = w->fds,
+        .grant_count = w->count,
     };
     s->driver->create(s->host, &spec, made, w);
 }

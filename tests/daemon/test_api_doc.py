@@ -51,6 +51,15 @@ def a_run(daemon, turn, state):
     return run
 
 
+def prepare_volumes(daemon, line):
+    for v in sorted(daemon.get("/v1/volumes")["volumes"], key=lambda v: -len(v["name"])):
+        daemon.delete("/v1/volumes/" + v["name"])
+    if "/volumes/data" in line:
+        daemon.post("/v1/volumes", {"name": "data", "size": "16M"})
+    if "data@good" in line:
+        daemon.post("/v1/volumes/data/snapshots", {"name": "good"})
+
+
 def prepare(daemon, route, line, where):
     names = {"URL": "http://carrel", "S": daemon.socket, "PATH": "/usr/bin:/bin"}
     if "$M" in line:
@@ -69,6 +78,8 @@ def prepare(daemon, route, line, where):
         daemon.post(f"/v1/machines/{names['M']}/net/rules", {"target": "example.com"})
     if "/secrets" in line or "/grants" in line:
         daemon.put("/v1/secrets/API_KEY", {"value": "some value of it"})
+    if "/volumes" in line:
+        prepare_volumes(daemon, line)
     if "$G" in line:
         names["G"] = daemon.grant(names["M"], "secret", "API_KEY", at="api.example.com")
     if "$DB" in line:

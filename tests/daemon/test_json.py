@@ -97,6 +97,7 @@ secret set --json more -> name
 secret ls --json -> secrets[]
 secret show --json kept -> name
 secret rm --json kept -> name
+volume ls --json -> volumes[]
 image ls --json -> images[]
 image show --json small -> id
 image tag --json small second -> id
@@ -153,6 +154,8 @@ expose --json nobody 80 -> not_found
 grants --json nobody -> not_found
 grant show --json work none -> not_found
 secret show --json none -> not_found
+volume show --json none -> not_found
+volume rm --json none -> not_found
 image show --json none -> not_found
 image rm --json none -> not_found
 store adopt --json m-aaaaaaaaaaaa -> not_found

@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from carrel import Carrel
+from carrel import ROOTLESS, Carrel
 
 
 @pytest.fixture
@@ -35,9 +35,13 @@ CHANGES = {
     "models raise": (["models", "raise", "tour", "--tokens", "1000"], r"changed the model budget of machine 'tour'"),
     "expose rm": (["expose", "tour", "rm", "8000"], r"port 8000 of machine 'tour' is no longer exposed"),
 }
+if not ROOTLESS:  # volumes require root
+    CHANGES["volume create"] = ["volume", "create", "disk", "--size", "16M"], r"made volume 'disk'"
+    CHANGES["volume snap"] = ["volume", "snap", "VOLUME", "one"], r"made snapshot 'kept@one'"
+    CHANGES["volume rm"] = ["volume", "rm", "VOLUME"], r"deleted volume 'kept'"
 # Print the id, number, state, list or text of what they made or changed, on standard output.
 PRINT = {"agent", "new", "fork", "snap", "rewind", "pause", "resume", "stop", "hibernate", "net", "expose", "grant", "token", "image", "store", "ship", "do", "run",
-         "exec", "sh", "mcp", "serve", "secret"}
+         "exec", "sh", "mcp", "serve", "secret", "volume"}
 READ = {"ls", "show", "logs", "steps", "diff", "stats", "top", "pending", "events", "grants", "doctor", "audit", "completion", "version", "help", "cell", "wast"}
 
 
@@ -75,13 +79,19 @@ def things(carrel, machine, tmp_path):
         assert carrel("secret", "set", "SHOP_KEY", stdin=b"kf-3141592653\n").returncode == 0
         return "SHOP_KEY"
 
+    def volume():
+        assert carrel("volume", "create", "kept", "--size", "16M").returncode == 0
+        return "kept"
+
     clients = []
-    made = {"PENDING": pending, "TOKEN": token, "GRANT": grant, "copy": image, "8000": port, "SHOP_KEY": secret,
+    made = {"PENDING": pending, "TOKEN": token, "GRANT": grant, "copy": image, "8000": port, "SHOP_KEY": secret, "VOLUME": volume,
             "TAR": lambda: str(tmp_path / "image.tar")}
     yield lambda words: [made[word]() if word in made else word for word in words]
     for client in clients:
         client.kill()
         client.wait()
+    for name in sorted(carrel("volume", "ls", "-q").stdout.decode().split(), key=len, reverse=True):
+        carrel("volume", "rm", name)
 
 
 @pytest.mark.parametrize("name", CHANGES)

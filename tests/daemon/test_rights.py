@@ -22,6 +22,7 @@ SHIP = {"action": "ship", "target": "/x", "sha256": "0" * 64, "files": 1}
 TRY = {
     "MachineRequest.dirs": ("POST", "/v1/machines", {"dirs": [{"path": "/nowhere", "mode": "ro"}]}),
     "MachineRequest.dirs.mode=rw": ("POST", "/v1/machines", {"dirs": [{"path": "/nowhere", "mode": "rw"}], "unreviewed": True}),
+    "MachineRequest.volumes": ("POST", "/v1/machines", {"volumes": [{"name": "none", "at": "/data"}]}),
     "MachineRequest.net": ("POST", "/v1/machines", {"net": [{"target": "no such:target"}]}),
     "MachineRequest.models": ("POST", "/v1/machines", {"models": {"allow": True}, "image": "no-such-image"}),
     "MachineRequest.secrets": ("POST", "/v1/machines", {"secrets": [{"name": "NONE", "host": "example.test"}]}),
@@ -40,6 +41,7 @@ TRY = {
     "TokenRequest.owner": ("POST", "/v1/tokens", {"owner": "somebody", "scopes": ["read"]}),
     "BuildRequest.steps.net": ("POST", "/v1/images/builds", {"base": "no-such-image", "steps": [{"what": "x", "make": True, "net": ["example.test"]}]}),
     "BuildRequest.local": ("POST", "/v1/images/builds", {"base": "no-such-image", "steps": [], "local": ["example.test"]}),
+    "VolumeRequest": ("DELETE", "/v1/volumes/none", None),
     "all": ("GET", "/v1/machines?all=1", None),
 }
 # Fields of requests that grant nothing of the host, the network or money.

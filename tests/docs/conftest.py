@@ -66,6 +66,13 @@ def with_rootfs(alone):
 
 
 @pytest.fixture
+def with_volumes(alone):
+    if ROOTLESS:
+        pytest.skip("rootless: volumes require root")
+    return alone
+
+
+@pytest.fixture
 def with_postgres(online):
     """With the server that docs/howto/databases.md names."""
     if not postgres.BIN:

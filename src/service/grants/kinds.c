@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "grant/dirs.h"
+#include "service/volumes/live.h"
 
 /* ---- directories ---- */
 
@@ -57,13 +58,17 @@ static bool is_below(const char *path, const char *top) {
     return strncmp(path, top, n) == 0 && path[n] == '/';
 }
 
-/* Lists the places in the machine of all other granted directories, a line per place. */
+static bool is_mounted(const struct grant_row *row) {
+    return strcmp(row->kind, grant_dir.name) == 0 || strcmp(row->kind, grant_volume.name) == 0;
+}
+
+/* Lists the places of all other directories and volumes in the machine, a line per place. */
 static int others(struct live *l, const struct grant_row *row, struct buf *ret, struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
-    if (store_grant_list(l->service->store, l->row.id, "dir", &list, err) < 0)
+    if (store_grant_list(l->service->store, l->row.id, NULL, &list, err) < 0)
         return -1;
     for (size_t i = 0; i < list.count; i++) {
-        if (strcmp(list.rows[i].id, row->id) == 0)
+        if (strcmp(list.rows[i].id, row->id) == 0 || !is_mounted(&list.rows[i]))
             continue;
         if (is_below(list.rows[i].place, row->place)) {
             err_set(err, ERR_BUSY,
@@ -98,6 +103,26 @@ static void dir_take(struct live *l, const struct grant_row *row, service_done_f
 
 const struct grant_kind grant_dir = {
     .name = "dir", .read = dir_read, .give = dir_give, .take = dir_take};
+
+/* ---- volumes ---- */
+
+static int volume_read(struct service *s, const char *owner, const struct grant_request *r,
+                       struct grant_row *row, struct err *err) {
+    (void)s, (void)owner, (void)r, (void)row;
+    err_set(err, ERR_UNSUPPORTED, "a volume can be attached only when a machine is created");
+    return err_remedy(err, "use `carrel new --volume` or the field `volumes`");
+}
+
+/* In the transaction that writes the row: at most one machine writes to a volume. */
+static int volume_settle(struct live *l, struct grant_row *row, struct err *err) {
+    return volume_check(l->service, l->row.owner, row, err);
+}
+
+const struct grant_kind grant_volume = {.name = "volume",
+                                        .read = volume_read,
+                                        .settle = volume_settle,
+                                        .give = dir_give,
+                                        .take = dir_take};
 
 /* ---- files ---- */
 
