@@ -26,6 +26,7 @@ static int check_cell(const struct machine_request *r, struct err *err) {
         const char *what;
     } rows[] = {
         {r->dirs.count, "directories of the host (--dir)"},
+        {r->volumes.count, "volumes (--volume)"},
         {r->net.count, "network rules (--net)"},
         {r->secrets.count, "secrets (--secret)"},
         {r->grants.count, "grants of files, repositories and databases"},

@@ -158,6 +158,7 @@ def test_unsupported_operations_say_so(daemon, cell):
                    {"secrets": [{"name": "A", "host": "example.com"}]}, {"guard": True},
                    {"grants": [{"kind": "env", "what": "A", "value": "b"}]}):
         assert refused(cell, **fields).code == "unsupported", fields
+    assert refused(cell, volumes=[{"name": "data", "at": "/data"}]).code == "unsupported"
     assert refused(daemon.machine, limits={"fuel": 5}).code == "unsupported"
     assert refused(daemon.machine, kind="cell").code == "invalid"
 
