@@ -131,6 +131,20 @@ def test_native_programs_never_run_in_a_cell(daemon, cell):
         assert got[0] == status and said in got[2] and got[1] == "", (words, got)
 
 
+def test_cell_is_never_made_of_a_box_that_is_kept_ready(daemon, cell):
+    """Its guest would run files of the image as native programs."""
+    cell()
+    for _ in range(2):
+        daemon.machine(image=IMAGE)
+    pool = daemon.get("/v1/status")["box"]["pool"]
+    if not pool["ready_wanted"]:
+        pytest.skip("this host keeps no boxes ready")
+    daemon.until(lambda: daemon.get("/v1/status")["box"]["pool"]["ready_of_images"] > 0)
+    m = cell()
+    assert run(daemon, m, "hello")[0] == 3
+    assert run(daemon, m, "/native")[0] == 126
+
+
 def test_programs_see_only_the_files_of_the_machine(daemon, cell):
     m = cell()
     assert run(daemon, m, "look", "bin/hello.wasm")[0] == 0
