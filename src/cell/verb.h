@@ -18,8 +18,9 @@ int run_whole(struct session *s, struct slice function, const struct cell_values
               uint64_t fuel, struct ending *ret);
 /* Makes the store from a saved state. After a failure the session has no store. */
 int resume_store(struct session *s, struct slice state, struct err *err);
-/* Sends the state of the stopped program to the parent process. */
-int send_state(struct session *s);
+/* Sends the state of the stopped program to the parent process; as a warm image, with its head. */
+int send_state(struct session *s, bool is_image);
+void send_image_head(struct session *s, struct slice state);
 /* Continues a warm image with the request of the job; starts cold if the image does not fit. */
 int run_warm(struct session *s, struct ending *ret);
 int run_new(struct session *s, struct ending *ret);

@@ -292,11 +292,13 @@ static int log_full(struct session *s) {
 
 /* --- suspension --- */
 
-int send_state(struct session *s) {
+int send_state(struct session *s, bool is_image) {
     struct buf state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
     struct err err;
     if ((s->has_wasi && !host_wasi_save(s, &state)) || wasm_capture(s->store, &state, &err) < 0)
         return session_fail(s, err.code == ERR_LIMIT ? CELL_LIMIT : CELL_STATE, &err);
+    if (is_image)
+        send_image_head(s, (struct slice){.data = (const uint8_t *)state.data, .len = state.len});
     link_state(s->link, state.data, state.len);
     return CELL_OK;
 }
@@ -402,7 +404,7 @@ static int run_loaded(struct session *s) {
     if (s->recording && !end_log(s, &e))
         return log_full(s);
     bool stopped = e.suspended || e.outcome == WASM_OUT_OF_FUEL;
-    if (stopped && o->out && (code = send_state(s)) != CELL_OK)
+    if (stopped && o->out && (code = send_state(s, false)) != CELL_OK)
         return code;
     return tell_ending(s, &e);
 }

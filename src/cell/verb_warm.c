@@ -4,14 +4,28 @@
 
 #include "base/banned.h"
 #include "base/defer.h"
+#include "base/sha256.h"
 #include "cell/verb.h"
 #include "cell/warm.h"
 
-static int send_image(struct session *s) {
+void send_image_head(struct session *s, struct slice state) {
     char head[WARM_HEAD_SIZE];
+    uint8_t digest[SHA256_BYTES] = {0};
     warm_head(s->job->options->files[0], s->job->options->seed, head);
+    warm_digest(state.data, state.len, digest);
     link_state(s->link, head, sizeof(head));
-    return send_state(s);
+    link_state(s->link, digest, sizeof(digest));
+}
+
+/* The state of the store has a checksum of its own. This one is of the part in front of it. */
+static bool is_whole(struct slice *image) {
+    uint8_t digest[SHA256_BYTES];
+    if (image->len < sizeof(digest))
+        return false;
+    const uint8_t *was = image->data;
+    image->data += sizeof(digest);
+    image->len -= sizeof(digest);
+    return warm_digest(image->data, image->len, digest) && memcmp(was, digest, sizeof(digest)) == 0;
 }
 
 static int tell_warm(struct session *s) {
@@ -44,14 +58,15 @@ int verb_warm(struct link *l, const void *arg) {
                 job->file);
         return session_fail(&s, CELL_TRAP, &err);
     }
-    code = send_image(&s);
+    code = send_state(&s, true);
     return code == CELL_OK ? tell_warm(&s) : code;
 }
 
 /* An image that does not fit, for example of another version, is not an error: it saves time. */
 int run_warm(struct session *s, struct ending *ret) {
+    struct slice image = s->job->warm;
     struct err err;
-    if (resume_store(s, s->job->warm, &err) < 0)
+    if (!is_whole(&image) || resume_store(s, image, &err) < 0)
         return run_new(s, ret);
     s->is_warm = true;
     s->request = s->job->request;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/banned.h"
-#include "base/sha256.h"
 
 /*
  * Imports modules that draw no random bytes, so that a script draws the same ones as after a cold
@@ -86,6 +85,21 @@ void warm_head(const char *program, uint64_t seed, char head[WARM_HEAD_SIZE]) {
     sha256_hex(driver, strlen(driver), digest);
     memset(head, 0, WARM_HEAD_SIZE);
     snprintf(head, WARM_HEAD_SIZE, "CRLWARM1 %016llx %.32s", (unsigned long long)seed, digest);
+}
+
+bool warm_digest(const uint8_t *state, size_t len, uint8_t digest[SHA256_BYTES]) {
+    enum { HEAD = 12 };
+    struct sha256 sum;
+    if (len < HEAD)
+        return false;
+    size_t part =
+        state[8] | (size_t)state[9] << 8 | (size_t)state[10] << 16 | (size_t)state[11] << 24;
+    if (part > len - HEAD)
+        return false;
+    sha256_init(&sum);
+    sha256_add(&sum, state, HEAD + part);
+    sha256_end(&sum, digest);
+    return true;
 }
 
 /* Variables that an interpreter reads when it starts, or that choose where it looks for files. */

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/sha256.h"
 #include "cell/options.h"
 
 enum { WARM_HEAD_SIZE = 64 }; /* bytes in front of the state: see warm_head() */
@@ -21,6 +22,11 @@ enum { WARM_HEAD_SIZE = 64 }; /* bytes in front of the state: see warm_head() */
 const char *warm_driver(const char *program);
 /* Writes the bytes that an image of this interpreter and seed starts with. */
 void warm_head(const char *program, uint64_t seed, char head[WARM_HEAD_SIZE]);
+/*
+ * Computes the digest of the WASI part in front of a state, as host_wasi_save() writes it: 8 bytes,
+ * its length (4 bytes), the part. False: it is cut off.
+ */
+bool warm_digest(const uint8_t *state, size_t len, uint8_t digest[SHA256_BYTES]);
 /* True if a run with these options can start from an image with the same seed. */
 bool warm_fits(const struct cell_options *o);
 /* Writes the request of a script: its path and arguments (the words after `skip`), and variables.

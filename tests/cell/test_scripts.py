@@ -2,7 +2,7 @@
 
 The interpreters are small programs in text. test_guests.py runs the real ones.
 """
-import os, signal, subprocess
+import json, os, signal, subprocess
 
 import pytest
 
@@ -92,3 +92,50 @@ def test_script_is_suspended_and_resumed_with_its_name(tmp_path, cell):
     assert cell("python", SHOW, "run", "x.py", "--suspend-at", 2100, "--out", "state").returncode == 0
     ran = cell("python", SHOW, "run", "x.py", "--resume", "state")
     assert (ran.stdout, ran.returncode) == ("print(42)\n", NOENT), ran.stderr
+
+
+# Draws random bytes and stops at its input, as Python does. Prints both.
+DRAWER = program("""
+    (drop (call $random_get (i32.const 1000) (i32.const 8)))
+    (i32.store (i32.const 104) (i32.const 1008)) (i32.store (i32.const 108) (i32.const 200))
+    (drop (call $fd_read (i32.const 0) (i32.const 104) (i32.const 1) (i32.const 112)))
+    (call $print (i32.const 1) (i32.const 1000) (i32.add (i32.const 8) (i32.load (i32.const 112))))""",
+    "random_get", "fd_read")
+
+
+@pytest.fixture
+def warm(tmp_path, cell):
+    """Saves DRAWER after its start as the interpreter of .py, and returns a function that runs x.py."""
+    (tmp_path / "work/x.py").write_text("")
+    assert cell("python", DRAWER, "warm", "python").returncode == 0
+
+    def run(*options):
+        got = cell("python", DRAWER, "run", "x.py", *options, text=False, input=b"own input").stdout
+        report = json.loads(cell("python", DRAWER, "run", "x.py", "--json", *options).stdout)
+        return report["start"], got[:8], got[8:]
+    return run
+
+
+def test_warm_image_gets_arguments_and_variables_before_its_input(warm):
+    texts = b"2\0/script/x.py\0a b\0A=1\0"
+    assert warm("--env", "A=1", "--", "a b")[::2] == ("warm", b"%08x" % len(texts) + texts)
+
+
+def test_warm_image_serves_only_runs_with_its_random_bytes(warm):
+    start, drawn, _ = warm()
+    assert (start, drawn) == ("warm", warm()[1])
+    other = warm("--seed", 1)
+    assert other[0] == "cold" and other[2] == b"own input" and other[1] != drawn
+    granted = [warm("--grant", "random") for _ in range(2)]
+    assert [g[0] for g in granted] == ["cold", "cold"] and len({drawn, *(g[1] for g in granted)}) == 3
+
+
+def test_warm_image_of_another_program_is_not_used(tmp_path, cell, warm):
+    changed = DRAWER.replace("(i32.const 200)", "(i32.const 201)")
+    ran = cell("python", changed, "run", "x.py", "--json")
+    assert json.loads(ran.stdout)["start"] == "cold", ran.stderr
+    image = tmp_path / "guests/programs/python.warm"
+    good = image.read_bytes()
+    for at in range(0, len(good), 97):
+        image.write_bytes(good[:at] + bytes([good[at] ^ 0x55]) + good[at + 1:])
+        assert json.loads(cell("python", DRAWER, "run", "x.py", "--json").stdout)["start"] == "cold", at
