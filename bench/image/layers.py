@@ -1,8 +1,10 @@
 #!/usr/bin/python3
-"""Image layers: an image of a machine with one changed file, a build of two trivial steps, and the same build again.
+"""Image layers: an image of a machine with one changed file, a build of two trivial steps, the same build again, and an
+import of a second image with the same base.
 
 The peer is `cp -a` of the tree that the image was imported from. Each round runs all of them, so that they share the
-state of the disk. Bytes are the growth of the directory of images, per step of a build that writes 4 MiB.
+state of the disk. Bytes are the growth of the directory of images, per step of a build that writes 4 MiB, and the size of the
+layers that the second import added, whose own layer has 4 MiB.
 """
 import argparse
 import os
@@ -73,6 +75,21 @@ class Bench:
         self.build("base tree\nrun cp /changes /more1\nrun cp /changes /more2\n")
         return (self.held() - before) / 2
 
+    def stored(self):
+        return {p for p in (self.daemon.home / "images").iterdir() if p.name.startswith("i-")}
+
+    def second_import(self):
+        """Bytes of an import that shares its base with another one."""
+        from trees import archive, entry, layout
+        base, rng = (self.where / "tree.tar").read_bytes(), random.Random(2)
+        for name in ("first", "second"):
+            (self.where / name).write_bytes(layout([base, archive(entry("own", rng.randbytes(CHANGED)))]))
+        self.cli("image", "import", self.where / "first", "--name", "first")
+        before = self.stored()
+        self.cli("image", "import", self.where / "second", "--name", "second")
+        new = [p for top in self.stored() - before for p in (top, *top.rglob("*"))]
+        return sum(p.lstat().st_blocks * 512 for p in new)
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
@@ -91,6 +108,7 @@ def main():
         b.cli("new", "--image", "tree", "--name", "m")
         rounds = [b.round(i) for i in range(1 if o.quick else 7)]
         step = b.bytes_of_a_step()
+        second = b.second_import()
     finally:
         daemon.stop()
         shutil.rmtree(where)
@@ -98,7 +116,8 @@ def main():
     rows = [("image of a machine, one file changed / cp -a", 0.05, mid["snap"] / mid["cp"], "x"),
             ("build of two trivial steps / cp -a", 0.25, mid["build"] / mid["cp"], "x"),
             ("the same build again / cp -a", 0.02, mid["again"] / mid["cp"], "x"),
-            ("written by a step that changes 4 MiB", 2 * CHANGED / 2**20 + 1, step / 2**20, "MiB")]
+            ("written by a step that changes 4 MiB", 2 * CHANGED / 2**20 + 1, step / 2**20, "MiB"),
+            ("stored by an import that shares its base, 4 MiB differ", 2 * CHANGED / 2**20 + 1, second / 2**20, "MiB")]
     lines = [f"| {len(rounds)} rounds, cp -a {mid['cp'] * 1000:.0f} ms | bar | measured | |", "|---|---|---|---|"]
     lines += [f"| {what} | {bar:g} {unit} | {got:.3f} {unit} | {'pass' if got <= bar else 'MISS'} |" for what, bar, got, unit in rows]
     print("\n".join(lines))
