@@ -20,15 +20,19 @@
 
 /* ---- the directory ---- */
 
+/* Asks git once: the start of an agent waits for it. The path may contain line breaks, a hash not.
+ */
 static bool is_repo(const char *dir, char top[PATH_MAX]) {
-    const char *const where[] = {"-C", dir, "rev-parse", "--show-toplevel", NULL};
-    const char *const head[] = {"-C", dir, "rev-parse", "--verify", "-q", "HEAD^{commit}", NULL};
-    struct buf path DEFER(buf_done) = BUF(GIT_SAID_MAX), commit DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    const char *const words[] = {"-C", dir, "rev-parse", "--show-toplevel", "HEAD^{commit}", NULL};
+    struct buf said DEFER(buf_done) = BUF(GIT_SAID_MAX);
     struct err none;
-    if (git_ask(where, &path, &none) < 0 || !path.len || path.len >= PATH_MAX ||
-        git_ask(head, &commit, &none) < 0)
+    if (git_ask(words, &said, &none) < 0 || !said.len)
         return false;
-    snprintf(top, PATH_MAX, "%s", path.data);
+    char *end = strrchr(said.data, '\n');
+    if (!end || end == said.data || end - said.data >= PATH_MAX)
+        return false;
+    *end = '\0';
+    snprintf(top, PATH_MAX, "%s", said.data);
     return true;
 }
 
