@@ -164,14 +164,16 @@ static void command_print_json(const struct command_setup *c, const struct comma
 }
 
 static void print_usage(const struct session_result *r, const char *machine, int status) {
-    char user[UNITS_SIZE], system[UNITS_SIZE], wall[UNITS_SIZE], peak[16];
+    char user[UNITS_SIZE], system[UNITS_SIZE], wall[UNITS_SIZE], peak[16], fuel[40] = "";
     amount_duration(r->user_us, user);
     amount_duration(r->system_us, system);
     amount_duration(r->wall_us, wall);
     table_bytes((long long)r->max_rss_kb << 10, peak);
+    if (r->fuel)
+        snprintf(fuel, sizeof(fuel), "; fuel %" PRIu64, r->fuel);
     fprintf(stderr,
-            "carrel: %s: exit status %d; time: user %s, system %s, wall %s; peak memory %s\n",
-            machine, status, user, system, wall, peak);
+            "carrel: %s: exit status %d; time: user %s, system %s, wall %s; peak memory %s%s\n",
+            machine, status, user, system, wall, peak, fuel);
 }
 
 /* Says that the step after the command has no restore point, if that is so. */

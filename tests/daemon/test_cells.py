@@ -242,6 +242,8 @@ def test_image_of_programs_is_built_without_running_anything(carrel, tmp_path):
     assert carrel("new", "--kind", "cell", "--image", "more", "--name", "m").returncode == 0
     again, env = (carrel("exec", "m", "--", name) for name in ("again", "env"))
     assert (again.returncode, again.stdout) == (3, b"hello\n")
+    said = [carrel("exec", *options, "m", "--", "again") for options in (["--verbose"], ["--json"])]
+    assert f"; fuel {json.loads(said[1].stdout)['usage']['fuel']}\n".encode() in said[0].stderr
     assert b"OF=image" in env.stdout.split(b"\0")
     assert carrel("rm", "m").returncode == 0
 
