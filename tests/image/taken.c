@@ -100,6 +100,23 @@ static int stay(const char *arg, struct err *err) {
     return 0;
 }
 
+/* Changes the image below a layer, or leaves it. It can be read, which is the control. */
+static int change_below(const char *arg, struct err *err) {
+    struct stat here, above;
+    int fd DEFER_CLOSE = openat(APART_FD_READ_BELOW, arg, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(APART_FD_READ_BELOW, &here) < 0 ||
+        fstatat(APART_FD_READ_BELOW, "..", &above, 0) < 0)
+        return err_sys(err, "read '%s' of the image below", arg);
+    if (here.st_dev != above.st_dev || here.st_ino != above.st_ino)
+        return err_set(err, ERR_INTERNAL, "left the image below");
+    if (openat(APART_FD_READ_BELOW, "planted", O_WRONLY | O_CREAT | O_CLOEXEC, 0600) >= 0 ||
+        openat(APART_FD_READ_BELOW, arg, O_WRONLY | O_CLOEXEC) >= 0 ||
+        fchmod(APART_FD_READ_BELOW, 0777) == 0 || fchmod(fd, 0777) == 0 ||
+        unlinkat(APART_FD_READ_BELOW, arg, 0) == 0)
+        return err_set(err, ERR_INTERNAL, "changed the image below");
+    return 0;
+}
+
 static const struct {
     const char *name;
     int (*fn)(const char *arg, struct err *err);
@@ -113,6 +130,8 @@ int read_archive(void *arg, struct report *report, struct buf *ret, struct err *
     char line[1024] = "";
     ssize_t n = read(STDIN_FILENO, line, sizeof(line) - 1);
     (void)arg, (void)report;
+    if (strcmp(line, "carrel-layer") == 0) /* the header of a layer above another one */
+        return change_below("one", err) == 0 && buf_add(ret, "{}", 2) ? 0 : -1;
     line[n > 0 ? strcspn(line, "\n") : 0] = '\0';
     char *rest = line + strcspn(line, " ");
     if (*rest)

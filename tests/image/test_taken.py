@@ -11,6 +11,7 @@ import pytest
 from carrel import BUILD, ROOTLESS
 from daemon import Refused
 from own import Own
+from test_stacked import ordered
 from trees import archive, entry
 import patience
 
@@ -68,6 +69,18 @@ def test_a_reader_has_not_the_last_word(own):
 def test_the_control_of_that_whoever_holds_the_pipe_is_believed(own):
     own.work_by_script(f"cat >/dev/null\necho '{REPORT}' >&4\n")
     assert own.take(b"x", name="forged")["id"] == FORGED_ID and own.stored() == [FORGED_ID]
+
+
+def test_a_reader_of_a_layer_cannot_change_the_image_below(own):
+    """It can read that image, and nothing else by way of it."""
+    layers = [archive(entry("one", b"1")), archive(entry("two", b"2"))]
+    own.work_by(BUILD / "libexec/carrel-image")
+    own.take(ordered(layers[:1]), name="base", form="layers")
+    before = own.request("GET", "/v1/images/base/archive", raw=True, form="tar")
+    own.work_by(BUILD / "libexec/carrel-image-taken")
+    assert own.take(ordered(layers), name="taken", form="layers")["layers"] == 2
+    own.work_by(BUILD / "libexec/carrel-image")
+    assert own.request("GET", "/v1/images/base/archive", raw=True, form="tar") == before
 
 
 @pytest.mark.parametrize("name", ["root.erofs", "presets", "image.json", "below"])
