@@ -41,5 +41,25 @@ static void pieces_of_any_size_give_the_same(void **state) {
         check(text, 1, step, "405aa4b1ec629680563275f821024224d96d97f896ac6a402eb00a1fd6ad9aa7");
 }
 
+/* The hash of the hashes of 300 texts, by Python's hashlib. */
+static void texts_of_any_length_have_their_hashes(void **state) {
+    (void)state;
+    uint8_t text[300], hash[SHA256_BYTES];
+    struct sha256 all;
+    char hex[SHA256_HEX];
+    sha256_init(&all);
+    for (size_t n = 0; n < sizeof(text); n++) {
+        struct sha256 s;
+        sha256_init(&s);
+        sha256_add(&s, text, n);
+        sha256_end(&s, hash);
+        sha256_add(&all, hash, sizeof(hash));
+        text[n] = (uint8_t)(n * 7);
+    }
+    sha256_end_hex(&all, hex);
+    assert_string_equal(hex, "f65f14b090e805017546322e618401d41f0710c213e013a5131eb38bbe8f367f");
+}
+
 UNIT_MAIN(cmocka_unit_test(known_texts_have_their_hashes),
+          cmocka_unit_test(texts_of_any_length_have_their_hashes),
           cmocka_unit_test(pieces_of_any_size_give_the_same))
