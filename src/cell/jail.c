@@ -299,7 +299,7 @@ static uint64_t address_space(void) {
  * only as address space, so the address space is limited.
  */
 static int enter_limits(const struct jail *j) {
-    uint64_t used = address_space();
+    uint64_t used = j->memory_bytes ? address_space() : 0; /* /proc of a machine is its own file */
     if (j->memory_bytes && !INSTRUMENTED && (!used || limit(RLIMIT_AS, used + j->memory_bytes) < 0))
         return -1;
     return j->cpu_seconds ? limit(RLIMIT_CPU, j->cpu_seconds) : 0;

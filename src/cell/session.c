@@ -280,7 +280,7 @@ static void session_keep(struct ending *ret, const struct wasm_event *ev) {
 }
 
 /* Fuel between two updates of the meter: a few milliseconds. */
-enum { METER_SLICE = 1 << 20, SLICES_PER_SECOND = 20 };
+enum { METER_SLICE = 1 << 20, SLICES_PER_SECOND = 20, PACE_AHEAD_NS = 1000000000 };
 
 /* Returns the fuel that is left until --suspend-at, or until the meter is updated. */
 static uint64_t next_slice(const struct session *s) {
@@ -304,6 +304,8 @@ static void session_pace(struct session *s, uint64_t used) {
     if (!s->began_ns)
         s->began_ns = now;
     uint64_t due = (uint64_t)((unsigned __int128)used * 1000000000 / o->fuel_rate);
+    if (now - s->began_ns > due + PACE_AHEAD_NS) /* time without work does not add up */
+        s->began_ns = now - due - PACE_AHEAD_NS;
     if (due > now - s->began_ns)
         link_wait(s->link, false, due - (now - s->began_ns));
 }

@@ -83,7 +83,7 @@ static void create_now(struct server *v, struct create_later *l) {
     struct err err;
     v->s->maker.made_bytes = l->job.bytes;
     v->s->maker.made = create_take_disk(v, &l->job);
-    if (c && plan_decode(l->packet, l->in.len, &v->message, &err) == 0)
+    if (c && !c->gone && plan_decode(l->packet, l->in.len, &v->message, &err) == 0)
         server_create(v, c, &l->in);
     close_fd(&v->s->maker.made);
     create_later_free(l);

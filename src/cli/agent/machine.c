@@ -20,10 +20,26 @@
 
 /* ---- the directory ---- */
 
-/* Asks git once: the start of an agent waits for it. The path may contain line breaks, a hash not.
+/* True if path is dir, or below it. */
+static bool is_below(const char *path, const char *dir) {
+    size_t n = strlen(dir);
+    return strncmp(path, dir, n) == 0 && (!path[n] || path[n] == '/' || strcmp(dir, "/") == 0);
+}
+
+/*
+ * Asks git once: the start of an agent waits for it. The path may contain line breaks, a hash not.
+ * A directory that only looks like a repository, such as a part of a clone with the files HEAD,
+ * config, objects and refs, would choose its own configuration: only one with .git counts.
  */
 static bool is_repo(const char *dir, char top[PATH_MAX]) {
-    const char *const words[] = {"-C", dir, "rev-parse", "--show-toplevel", "HEAD^{commit}", NULL};
+    const char *const words[] = {"-c",
+                                 "safe.bareRepository=explicit",
+                                 "-C",
+                                 dir,
+                                 "rev-parse",
+                                 "--show-toplevel",
+                                 "HEAD^{commit}",
+                                 NULL};
     struct buf said DEFER(buf_done) = BUF(GIT_SAID_MAX);
     struct err none;
     if (git_ask(words, &said, &none) < 0 || !said.len)
@@ -33,22 +49,27 @@ static bool is_repo(const char *dir, char top[PATH_MAX]) {
         return false;
     *end = '\0';
     snprintf(top, PATH_MAX, "%s", said.data);
-    return true;
+    return is_below(dir, top);
 }
 
 int agent_slice_find(struct agent_slice *ret, struct err *err) {
-    const char *home = getenv("HOME");
-    char real[PATH_MAX];
+    const char *given = getenv("HOME");
+    char home[PATH_MAX];
+    if (!given || !realpath(given, home))
+        return err_set(err, ERR_INVALID,
+                       "HOME is not the path of a directory, so it cannot be kept from the agent");
     if (!getcwd(ret->dir, sizeof(ret->dir)))
         return err_sys(err, "cannot find the present directory");
     ret->is_repo = is_repo(ret->dir, ret->top);
     if (!ret->is_repo)
         snprintf(ret->top, sizeof(ret->top), "%s", ret->dir);
-    bool is_home = home && realpath(home, real) && strcmp(real, ret->top) == 0;
-    if (!is_home && strcmp(ret->top, "/") != 0)
+    bool has_home = is_below(home, ret->top);
+    if (!has_home && strcmp(ret->top, "/") != 0)
         return 0;
-    err_set(err, ERR_DENIED, "directory '%s' is %s: the agent would get all of it", ret->top,
-            is_home ? "your home" : "the root of this host");
+    err_set(err, ERR_DENIED, "directory '%s' %s: the agent would get all of it", ret->top,
+            strcmp(ret->top, "/") == 0    ? "is the root of this host"
+            : strcmp(ret->top, home) == 0 ? "is your home"
+                                          : "contains your home");
     return err_remedy(err, "change to the directory of a project");
 }
 
@@ -195,6 +216,17 @@ static bool has_modules(const char *top) {
     return access(path, F_OK) == 0;
 }
 
+/* A file .git may lead to the history of another directory, as in a linked working tree. */
+static void tell_history(const struct agent *a) {
+    const char *const words[] = {
+        "-C", a->slice.top, "rev-parse", "--path-format=absolute", "--git-common-dir", NULL};
+    struct buf dir DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    struct err none;
+    if (a->slice.is_repo && git_ask(words, &dir, &none) == 0 && dir.len &&
+        !is_below(dir.data, a->slice.top))
+        cli_done(a->o->quiet, "the history of the clone comes from %s", dir.data);
+}
+
 /* Says in one line what the agent got, what stayed out, and the budget. */
 static void tell_new(const struct agent *a, const char *budget) {
     char what[PATH_MAX + 256];
@@ -215,6 +247,7 @@ static void tell_new(const struct agent *a, const char *budget) {
     if (a->slice.is_repo && has_lfs(top))
         cli_done(a->o->quiet,
                  "files in Git LFS are pointers in the machine, without their content");
+    tell_history(a);
     if (access(top, W_OK) < 0)
         cli_done(a->o->quiet,
                  "directory %s is read-only for you: changes can be reviewed, but not shipped",

@@ -8,10 +8,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -33,14 +35,42 @@ enum { SAID_MAX = 64 << 10, SHA512_DIGITS = 128 };
 /* A program, with its output and its errors in files in memory. */
 struct tool {
     struct build_wait *wait;
+    const char *dir; /* where it runs: npm obeys the .npmrc of its directory */
     int out, said;
 };
+
+/* Variables that npm and tar get. An .npmrc could send any other one, such as a key, elsewhere. */
+static const char *const tool_names[] = {"HOME",          "PATH",           "LANG",
+                                         "TMPDIR",        "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
+                                         "HTTP_PROXY",    "HTTPS_PROXY",    "NO_PROXY",
+                                         "http_proxy",    "https_proxy",    "no_proxy",
+                                         "SSL_CERT_FILE", "SSL_CERT_DIR",   "NODE_EXTRA_CA_CERTS"};
+
+static bool is_for_tool(const char *entry) {
+    if (strncasecmp(entry, "npm_config_", 11) == 0)
+        return true;
+    for (size_t i = 0; i < sizeof(tool_names) / sizeof(*tool_names); i++) {
+        size_t n = strlen(tool_names[i]);
+        if (strncmp(entry, tool_names[i], n) == 0 && entry[n] == '=')
+            return true;
+    }
+    return false;
+}
+
+static void tool_environment(void) {
+    size_t kept = 0;
+    for (size_t i = 0; environ[i]; i++)
+        if (is_for_tool(environ[i]))
+            environ[kept++] = environ[i];
+    environ[kept] = NULL;
+}
 
 static void become_tool(const struct tool *t, const char *const *argv) {
     int null = open("/dev/null", O_RDONLY);
     umask(022); /* every user of the machine reads what tar writes */
-    if (dup2(null, 0) < 0 || dup2(t->out, 1) < 0 || dup2(t->said, 2) < 0)
+    if (dup2(null, 0) < 0 || dup2(t->out, 1) < 0 || dup2(t->said, 2) < 0 || chdir(t->dir) < 0)
         _exit(127);
+    tool_environment();
     close_range(3, ~0u, 0);
     execvp(argv[0], (char *const *)argv);
     _exit(127);
@@ -207,6 +237,17 @@ static int program_fill(struct tool *t, const struct agent_row *row, const char 
                           row->name);
 }
 
+/* Removes what a call that was killed has left. Call it with the lock. */
+static void remove_leftovers(const char *dir) {
+    char pattern[PATH_MAX];
+    glob_t found = {0};
+    snprintf(pattern, sizeof(pattern), "%.*s/.new-??????", PATH_MAX - 64, dir);
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            git_temp_remove(found.gl_pathv[i]);
+    globfree(&found);
+}
+
 /* Makes the program in a temporary directory. Its last name appears only when it is on disk. */
 static int program_make(struct tool *t, const struct agent_row *row, const char *dir,
                         const char *final, struct err *err) {
@@ -215,6 +256,7 @@ static int program_make(struct tool *t, const struct agent_row *row, const char 
     if (!mkdtemp(work))
         return err_sys(err, "cannot create a directory in '%s'", dir);
     snprintf(program, sizeof(program), "%.*s/program", PATH_MAX - 64, work);
+    t->dir = work;
     int r = program_fill(t, row, work, err);
     int fd DEFER_CLOSE = r == 0 ? open(program, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (r == 0 && (fd < 0 || fchmod(fd, 0755) < 0 || syncfs(fd) < 0 || rename(program, final) < 0))
@@ -233,6 +275,7 @@ int agent_program_make(struct client *c, const struct agent_row *row, bool quiet
     int locked DEFER_CLOSE = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (locked < 0 || flock(locked, LOCK_EX) < 0)
         return err_sys(err, "cannot lock file '%s'", lock);
+    remove_leftovers(dir);
     if (agent_program_is_there(row, ret))
         return 0; /* another command has made it meanwhile */
     int out DEFER_CLOSE = memfd_create("out", MFD_CLOEXEC),

@@ -22,12 +22,60 @@ struct beside {
     char index_env[96], objects[96]; /* variables that make git use it */
 };
 
+/* ---- filters ---- */
+
+/* Commands of Git LFS, which `git lfs install --local` writes into a repository. */
+static bool is_lfs(const char *command) {
+    return strncmp(command, "git-lfs clean ", 14) == 0 ||
+           strncmp(command, "git-lfs smudge ", 15) == 0 ||
+           strncmp(command, "git-lfs filter-process", 22) == 0;
+}
+
+static int filter_refused(const char *key, struct err *err) {
+    err_set(err, ERR_DENIED, "its configuration names a program that git would run here: %.200s",
+            key);
+    return err_remedy(err,
+                      "if you trust the program, write this setting into your own ~/.gitconfig and "
+                      "remove it from the repository: git config --local --unset %.100s",
+                      key);
+}
+
+/*
+ * Refuses a repository whose own configuration has a filter: git would run it as the owner. It may
+ * come from an archive of somebody else. A filter of the owner's configuration is the owner's
+ * choice. The scope of each setting comes from git, because conditional includes depend on HOME.
+ */
+static int filters_check(const char *path, struct err *err) {
+    const char *const words[] = {"-C", path, "config", "--show-scope", "--null", "--list", NULL};
+    struct buf list DEFER(buf_done) = BUF(LIST_MAX);
+    if (git_ask_as_owner(words, NULL, &list, err) < 0)
+        return -1;
+    const char *end = list.data + list.len;
+    for (const char *scope = list.data, *key; scope < end; scope = key + strlen(key) + 1) {
+        key = scope + strlen(scope) + 1;
+        if (key >= end)
+            return err_set(err, ERR_INTERNAL, "git printed its configuration incompletely");
+        bool own = strcmp(scope, "local") == 0 || strcmp(scope, "worktree") == 0;
+        size_t n = strcspn(key, "\n");
+        bool is_required = n > 9 && strncmp(key + n - 9, ".required", 9) == 0;
+        if (!own || strncmp(key, "filter.", 7) != 0 || is_required || !key[n] ||
+            is_lfs(key + n + 1))
+            continue;
+        char name[256];
+        snprintf(name, sizeof(name), "%.*s", (int)n, key);
+        return filter_refused(name, err);
+    }
+    return 0;
+}
+
 long dirty_count(const char *path) {
-    const char *const words[] = {"-C", path, "status", "--porcelain", "--untracked-files=all",
-                                 NULL};
+    const char *const words[] = {
+        "-C", path, "status", "--porcelain", "--untracked-files=all", "--ignore-submodules=all",
+        NULL};
     struct buf list DEFER(buf_done) = BUF(LIST_MAX);
     struct err none;
-    if (git_ask_as_owner(words, NULL, &list, &none) < 0 || !list.len)
+    if (filters_check(path, &none) < 0 || git_ask_as_owner(words, NULL, &list, &none) < 0 ||
+        !list.len)
         return 0;
     long count = 1; /* the last line has no newline; git escapes newlines in names */
     for (size_t i = 0; i < list.len; i++)
@@ -87,6 +135,43 @@ static int make_beside(const char *path, const char *hash, struct beside *b, str
                : copy_index(path, b, err);
 }
 
+/* ---- the files of the working tree ---- */
+
+/* Marks entries of the copied index, so that git does not look at their files. */
+static int mark_batch(const char **words, size_t *n, size_t first, const char *const *env,
+                      struct err *err) {
+    struct buf nothing DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    if (*n == first)
+        return 0;
+    words[*n] = NULL;
+    *n = first;
+    return git_ask_as_owner(words, env, &nothing, err);
+}
+
+/*
+ * Git would look for changes inside submodules, with their own configuration and its filters.
+ * Submodules stay out, so their entries are left as they are.
+ */
+static int skip_submodules(const char *path, const char *const *env, struct err *err) {
+    enum { FIRST = 5, BATCH = 32 };
+    const char *const list_words[] = {"-C", path, "ls-files", "--stage", "-z", NULL};
+    const char *words[FIRST + BATCH + 1] = {"-C", path, "update-index", "--skip-worktree", "--"};
+    struct buf list DEFER(buf_done) = BUF(LIST_MAX);
+    size_t n = FIRST;
+    if (git_ask_as_owner(list_words, env, &list, err) < 0)
+        return -1;
+    const char *end = list.data + list.len;
+    for (const char *entry = list.data; entry < end; entry += strlen(entry) + 1) {
+        const char *name = strchr(entry, '\t');
+        if (strncmp(entry, "160000 ", 7) != 0 || !name)
+            continue;
+        words[n++] = name + 1;
+        if (n == FIRST + BATCH && mark_batch(words, &n, FIRST, env, err) < 0)
+            return -1;
+    }
+    return mark_batch(words, &n, FIRST, env, err);
+}
+
 /* Stores the files of the working tree in the temporary repository; `ret` receives the tree. */
 static int add_files(const char *path, const struct beside *b, struct buf *ret, struct err *err) {
     /* The owner's configuration decides which files are ignored and which filters apply. */
@@ -94,7 +179,8 @@ static int add_files(const char *path, const struct beside *b, struct buf *ret, 
     const char *const add[] = {"-c", "advice.addEmbeddedRepo=false", "-C", path, "add", "-A", NULL};
     const char *const write[] = {"-C", path, "write-tree", NULL};
     struct buf nothing DEFER(buf_done) = BUF(GIT_SAID_MAX);
-    return git_ask_as_owner(add, env, &nothing, err) < 0 ||
+    return filters_check(path, err) < 0 || skip_submodules(path, env, err) < 0 ||
+                   git_ask_as_owner(add, env, &nothing, err) < 0 ||
                    git_ask_as_owner(write, env, ret, err) < 0
                ? -1
                : 0;

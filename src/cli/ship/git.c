@@ -51,7 +51,10 @@ struct git_call {
     int in, out;
 };
 
+/* GIT_ALLOW_PROTOCOL: unlike protocol.allow, a repository's own configuration cannot widen it. An
+ * object that is missing would otherwise be fetched by a program that the repository names. */
 static const char *const always_env[] = {"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0",
+                                         "GIT_ALLOW_PROTOCOL=file", "GIT_NO_LAZY_FETCH=1",
                                          "LC_ALL=C"};
 static const char *const clean_env[] = {"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
                                         "GIT_ATTR_NOSYSTEM=1", "HOME=/nonexistent"};
