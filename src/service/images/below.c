@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "service/images/inner.h"
 #include "service/images/jobs_inner.h"
+#include "service/images/layered.h"
 #include "store/compact.h"
 
 int image_below_of(const struct service *s, const char *id, struct image_below *ret) {
@@ -25,7 +26,15 @@ int image_below_of(const struct service *s, const char *id, struct image_below *
 
 bool image_job_needs(const struct service *s, const char *id) {
     for (const struct image_job *j = s->images->jobs; j; j = j->next)
-        if (image_below_has(&j->below, id) || strcmp(j->adopting, id) == 0)
+        if (image_below_has(&j->below, id) || strcmp(j->adopting, id) == 0 ||
+            (j->layered && strcmp(image_layered_found(j->layered), id) == 0))
+            return true;
+    return false;
+}
+
+bool image_job_has_tree(const struct service *s, const char *name) {
+    for (const struct image_job *j = s->images->jobs; j; j = j->next)
+        if (strcmp(j->staging, name) == 0)
             return true;
     return false;
 }

@@ -49,6 +49,8 @@ json_t *image_record(const struct service *s, const char *id);
 int image_below_of(const struct service *s, const char *id, struct image_below *ret);
 /* True if a running job needs this image. */
 bool image_job_needs(const struct service *s, const char *id);
+/* True if this unfinished tree belongs to a job. */
+bool image_job_has_tree(const struct service *s, const char *name);
 /* True if another image, or a running job, needs this image below it. */
 bool image_is_below(const struct service *s, const char *id);
 

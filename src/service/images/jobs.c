@@ -330,6 +330,14 @@ static void archive_room(void *arg, unsigned events) {
         j->events.room(j->events.arg);
 }
 
+/* The layers below count as well, also while this one is unpacked. */
+static uint64_t worker_room(struct image_job *j) {
+    struct image_sizes below = {.known = true};
+    if (j->layered && j->below.count)
+        image_sizes_of(j->service, j->below.ids[0], &below);
+    return below.known && below.disk < j->hold.bytes ? j->hold.bytes - below.disk : j->hold.bytes;
+}
+
 int image_job_start_worker(struct image_job *j, struct err *err) {
     struct service *s = j->service;
     if (job_pipes(j, true, err) < 0 ||
@@ -337,7 +345,7 @@ int image_job_start_worker(struct image_job *j, struct err *err) {
         return -1;
     j->asking++;
     const struct machine_unpack what = {.name = j->staging,
-                                        .disk_bytes = j->hold.bytes,
+                                        .disk_bytes = worker_room(j),
                                         .below = j->below.count ? j->below.ids[0] : NULL};
     s->driver->unpack(s->host, &what, j->worker_fds[0], j->worker_fds[1], image_job_begun, j);
     return 0;

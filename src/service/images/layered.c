@@ -1,6 +1,5 @@
 #include "service/images/layered.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -10,7 +9,6 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
-#include "base/fs/dir.h"
 #include "base/hex.h"
 #include "base/tar.h"
 #include "service/images/jobs_inner.h"
@@ -152,52 +150,58 @@ static int read_document(struct image_layered *l, struct err *err) {
 
 /* ---- layers that the owner has ---- */
 
-static bool same_below(const struct image_below *a, const struct image_below *b) {
-    bool same = a->count == b->count;
-    for (size_t i = 0; same && i < a->count; i++)
-        same = strcmp(a->ids[i], b->ids[i]) == 0;
+/* True if the last layers of `chain`, from `first` on, are those of `below`. */
+static bool chain_ends_with(const struct image_below *chain, size_t first,
+                            const struct image_below *below) {
+    bool same = chain->count - first == below->count;
+    for (size_t i = 0; same && i < below->count; i++)
+        same = strcmp(chain->ids[first + i], below->ids[i]) == 0;
     return same;
 }
 
+static bool is_layer(struct service *s, const char *id, const char *digest) {
+    json_t *record DEFER(json_decrefp) = image_record(s, id);
+    const char *layer = json_string_value(json_object_get(record, "layer"));
+    return layer && strcmp(layer, digest) == 0 && image_is_whole(s, id);
+}
+
+/* Looks for the layer in an image: the image itself or one below it. */
+static const char *layer_in(struct image_job *j, const struct image_row *row, const char *digest,
+                            struct image_below *below) {
+    if (image_below_of(j->service, row->id, below) < 0)
+        return NULL;
+    if (chain_ends_with(below, 0, &j->below) && is_layer(j->service, row->id, digest))
+        return row->id;
+    for (size_t i = 0; i < below->count; i++)
+        if (chain_ends_with(below, i + 1, &j->below) && is_layer(j->service, below->ids[i], digest))
+            return below->ids[i];
+    return NULL;
+}
+
 /*
- * True if a name of the owner leads to this image, or to one above it. An owner who takes over a
- * reader could leave other files than those of the digest, and must not reach other owners so.
+ * Finds the layer above the layers that are complete, in the images of the owner. An owner who
+ * takes over a reader could leave other files than those of the digest, and must not reach other
+ * owners so.
  */
-static bool owner_has(struct image_job *j, const char *id) {
+static void find_layer(struct image_layered *l, const char *digest) {
+    struct image_job *j = l->job;
     struct image_list list DEFER(image_list_done) = {0};
     struct image_below below;
     struct err err;
-    if (store_image_list(j->service->store, j->who.owner, &list, &err) < 0)
-        return false;
-    for (size_t i = 0; i < list.count; i++)
-        if (strcmp(list.rows[i].id, id) == 0 ||
-            (image_below_of(j->service, list.rows[i].id, &below) == 0 &&
-             image_below_has(&below, id)))
-            return true;
-    return false;
-}
-
-static bool is_layer_of(struct image_job *j, const char *id, const char *digest) {
-    struct image_below below;
-    if (!image_id_valid(id) || image_below_of(j->service, id, &below) < 0 ||
-        !same_below(&below, &j->below))
-        return false;
-    json_t *record DEFER(json_decrefp) = image_record(j->service, id);
-    const char *layer = json_string_value(json_object_get(record, "layer"));
-    return layer && strcmp(layer, digest) == 0 && image_is_whole(j->service, id) &&
-           owner_has(j, id);
-}
-
-/* Finds the layer above the layers that are complete. */
-static void find_layer(struct image_layered *l, const char *digest) {
-    struct image_job *j = l->job;
-    DIR *d DEFER(dir_close) = dir_take(images_open(j->service));
     l->found[0] = '\0';
     if (j->below.count == IMAGE_BELOW_MAX) /* the configuration would be one layer too many */
         return;
-    for (struct dirent *e; d && !l->found[0] && (e = readdir(d));)
-        if (is_layer_of(j, e->d_name, digest))
-            snprintf(l->found, sizeof(l->found), "%s", e->d_name);
+    if (store_image_list(j->service->store, j->who.owner, &list, &err) < 0)
+        return;
+    for (size_t i = 0; i < list.count && !l->found[0]; i++) {
+        const char *id = layer_in(j, &list.rows[i], digest, &below);
+        if (id)
+            snprintf(l->found, sizeof(l->found), "%s", id);
+    }
+}
+
+const char *image_layered_found(const struct image_layered *l) {
+    return l->found;
 }
 
 /* ---- the worker ---- */

@@ -28,6 +28,9 @@ size_t image_layered_feed(struct image_layered *l, const char *bytes, size_t cou
 /* The pipe to the worker has room again. */
 void image_layered_room(struct image_layered *l);
 
+/* Id of the layer that the owner has and that is being received; empty: none. */
+const char *image_layered_found(const struct image_layered *l);
+
 /* True while the image at hand is a layer below the one that gets the name. */
 bool image_layered_goes_on(const struct image_layered *l);
 /* job->row.id is a complete layer: continues with the next one. */

@@ -200,8 +200,29 @@ static void layer_wiped(void *arg, const struct err *err) {
         images_again(arg);
 }
 
+/* The deletion of an unfinished tree, which has no image id yet. */
+struct wiping {
+    struct service *service;
+    char name[IMAGE_ID_SIZE];
+};
+
+static void tree_wiped(void *arg, const struct err *err) {
+    struct wiping *w = arg;
+    int images DEFER_CLOSE = images_open(w->service);
+    wiped(w->service, err);
+    if (!err && faccessat(images, w->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        log_line(LOG_WARN, "service", "delete an unfinished image again: it is still there id=%s",
+                 w->name);
+        images_again(w->service);
+    }
+    free(w);
+}
+
 void image_wipe(struct service *s, const char *name) {
-    s->driver->wipe(s->host, name, wiped, s);
+    struct wiping *w = xnew(struct wiping);
+    w->service = s;
+    snprintf(w->name, sizeof(w->name), "%s", name);
+    s->driver->wipe(s->host, name, tree_wiped, w);
 }
 
 void image_release(struct service *s, const char *id) {
@@ -232,16 +253,13 @@ static void want_seals(struct service *s) {
         seal_want(s, list.rows[i].name, list.rows[i].id);
 }
 
-/*
- * staging: deletes unfinished trees, which have no image id yet. Else: deletes images that nobody
- * uses.
- */
-static void release_all(struct service *s, bool staging) {
+/* Deletes unfinished trees that no job has and, unless only_trees, images that nobody uses. */
+static void release_all(struct service *s, bool only_trees) {
     DIR *d DEFER(dir_close) = dir_take(images_open(s));
     for (struct dirent *e; d && (e = readdir(d));)
-        if (staging && id_valid(e->d_name, strlen(e->d_name), 'n'))
+        if (id_valid(e->d_name, strlen(e->d_name), 'n') && !image_job_has_tree(s, e->d_name))
             image_wipe(s, e->d_name);
-        else if (!staging)
+        else if (!only_trees)
             image_release(s, e->d_name);
 }
 
