@@ -165,7 +165,7 @@ struct pending_options {
 #define AT(member) offsetof(struct pending_options, member)
 
 const struct option_row pending_rows[] = {
-    {'w', "watch", NULL, OPTION_FLAG, AT(watch),
+    {0, "watch", NULL, OPTION_FLAG, AT(watch),
      "print requests as they come; on a terminal, ask what to do with each"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON; with --watch, one object per line"},

@@ -60,6 +60,10 @@ static int put_volume(struct jot *j, const char *text, struct err *err) {
         *last = '\0';
     if (at)
         *at++ = '\0';
+    if (name[0] == '/' && at && at[0] == '/') {
+        err_set(err, ERR_INVALID, "--volume %s: '%s' is a path, not a volume", text, name);
+        return err_remedy(err, "for a directory of this host: --dir %s:%s", name, at);
+    }
     if (!at || at[0] != '/' || !name[0] || (said && !plan_mode_by_name(said, &mode))) {
         err_set(err, ERR_INVALID, "--volume %s: no volume and path", text);
         return err_remedy(err, "write --volume VOLUME:/GUEST[:ro|cow|rw]");

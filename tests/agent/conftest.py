@@ -27,6 +27,8 @@ env = FAKE_MARK=seven
 start = echo "mark=$FAKE_MARK"; read line
 [agent hunks]
 start = sed -i '1s/^/first-/;30s/^/last-/' long.txt; rm gone.txt; echo new >new.txt; echo begun; read line
+[agent odd]
+start = ln -s /etc/passwd a-link; printf 'a\\000b' >b-bytes; chmod +x gone.txt; sed -i '1s/^/x/;30s/^/y/' long.txt; chmod +x long.txt; echo begun; read line
 [agent only-once]
 once = cat old.txt
 """

@@ -154,6 +154,35 @@ def test_hunks_of_a_repository_are_picked_as_one_commit(agents, repo):
     assert git(repo, "status", "--porcelain") == ""
 
 
+def test_what_a_diff_does_not_show_is_said_before_the_question(agents, repo):
+    (repo / "long.txt").write_text("\n".join(LINES) + "\n")
+    (repo / "gone.txt").write_text("g\n")
+    (repo / "untracked.txt").unlink()
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "second")
+    t = agents.terminal("agent", "odd", cwd=repo)
+    t.expect(b"begun")
+    t.type(b"\n")
+    t.expect(QUESTION)
+    t.type(b"p\n")
+    for path, said in ((b"a-link", b"link to /etc/passwd]"), (b"b-bytes", b"3 bytes that are not shown]"),
+                       (b"gone.txt", b"mode 100644 becomes 100755]")):
+        t.expect(path)
+        assert said in t.expect(b"ship this file [y,n,q,?]?"), path
+        t.type(b"n\n")
+    assert b"mode 100644 becomes 100755]" in t.expect(b"(1/2) ship this hunk")
+    t.type(b"y\n")
+    t.expect(b"(2/2) ship this hunk")
+    t.type(b"n\n")
+    t.expect(QUESTION)
+    t.type(b"k\n")
+    t.close()
+    branch = git(repo, "branch", "--list", "carrel/*").strip()
+    line = git(repo, "ls-tree", branch, "long.txt")
+    assert line.startswith("100644 "), "a chosen hunk does not bring the mode along"
+    assert git(repo, "show", f"{branch}:long.txt").startswith("xline 1\n")
+
+
 def test_quitting_the_pick_ships_only_what_was_chosen(agents, folder):
     (folder / "long.txt").write_text("\n".join(LINES) + "\n")
     (folder / "gone.txt").write_text("g\n")

@@ -238,6 +238,9 @@ def test_the_page_works(carrel, daemon, machine, project, tmp_path):
         words = [w.replace("PROJECT", str(project)).replace("CHANGESET", changeset or "") for w in shlex.split(line, comments=True)]
         words = [str(kept) if w == "RECEIPT" else w for w in words]
         done = carrel(*words[1:])
+        if "--pick" in words:  # asks on a terminal: see tests/agent
+            assert "--pick requires a terminal" in done.stderr
+            continue
         assert done.returncode in (0, 1), (words, done.stderr)
         changeset = (re.findall(r"c-[a-z0-9]{12}", done.stdout) or [changeset])[0]
         for receipt in project.glob(".carrel-ship-*/receipt.json"):  # it goes when all is taken back

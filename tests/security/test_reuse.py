@@ -216,8 +216,12 @@ def test_nothing_is_used_again_after_a_granted_directory(reusing, host_dir, kind
             assert done.returncode == 0, done
             time.sleep(0.02)
         return reusing.status()[kind]["reused"] - before
-    assert rises_by(2 * RESTING) > RESTING  # the control
-    assert rises_by(2 * RESTING, "--dir", f"{host_dir}:/lent") <= RESTING
+    ran = rose = 0
+    while rose <= RESTING:  # the control; what rests can be used again only after a while
+        assert ran < 40 * RESTING, (ran, rose)
+        rose += rises_by(2 * RESTING)
+        ran += 2 * RESTING
+    assert rises_by(ran, "--dir", f"{host_dir}:/lent") <= RESTING
 
 
 # ---- cgroups ----
@@ -253,9 +257,12 @@ LIMITS = {"memory": ("--mem", "3G"), "processes": ("--pids", "900"), "cpu": ("--
 
 def test_cgroups_without_residue_are_used_again(reusing):
     before = cgroups(reusing)
-    turn_over(reusing, "head -c 50000000 /dev/zero | tail -c 1 >/dev/null; dd if=/dev/zero of=/tmp/f bs=1M count=50 2>/dev/null")
-    after = cgroups(reusing)
-    assert after["reused"] > before["reused"] + ROUND // 2, after
+    for _ in range(20):  # the kernel gives back what a group was charged when it likes, and only then the group is used again
+        turn_over(reusing, "head -c 50000000 /dev/zero | tail -c 1 >/dev/null; dd if=/dev/zero of=/tmp/f bs=1M count=50 2>/dev/null")
+        after = cgroups(reusing)
+        if after["reused"] > before["reused"] + ROUND // 2:
+            return
+    pytest.fail(f"hardly any group was used again: {before} {after}")
 
 
 @pytest.mark.parametrize("what", LIMITS)

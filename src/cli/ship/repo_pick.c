@@ -17,7 +17,8 @@
 #include "cli/ship/ship_show.h"
 #include "review/flags.h"
 
-enum { HASH_SIZE = 72, MODE_FILE = 0100644, MODE_PROGRAM = 0100755 };
+enum { HASH_SIZE = 72, MODE_FILE = 0100644, MODE_PROGRAM = 0100755, MODE_LINK = 0120000 };
+enum { TARGET_MAX = 4096, NOTE_MAX = FLAGS_TEXT + TARGET_MAX + 128 };
 
 /* The pieces of the new commit. */
 struct repo_pick {
@@ -47,6 +48,25 @@ static bool read_text(const struct repo_pick *r, const char *object, struct buf 
     return n == 0 && ship_is_text(ret->data ? ret->data : "", ret->len);
 }
 
+/* Says in the heading what the diff does not show: the mode, a link's target, what is no text. */
+static void note_make(const struct repo_pick *r, const struct commits_file *c, bool has_text,
+                      char ret[NOTE_MAX]) {
+    char flags[FLAGS_TEXT], mode[64] = "", what[TARGET_MAX + 32] = "";
+    struct buf target DEFER(buf_done) = BUF(TARGET_MAX);
+    flags_text(c->flags, flags);
+    if (c->before && c->after && c->before != c->after)
+        snprintf(mode, sizeof(mode), "mode %o becomes %o", c->before, c->after);
+    if (c->after == MODE_LINK)
+        snprintf(what, sizeof(what), "link to %s",
+                 read_text(r, c->blob, &target) ? target.data : "a path that is not a text");
+    else if (c->after && !is_plain(c->after))
+        snprintf(what, sizeof(what), "submodule, commit %s", c->blob);
+    else if (c->after && !has_text)
+        snprintf(what, sizeof(what), "%llu bytes that are not shown", (unsigned long long)c->size);
+    snprintf(ret, NOTE_MAX, "%s%s%s%s%s", flags, *flags && *mode ? "; " : "", mode,
+             (*flags || *mode) && *what ? "; " : "", what);
+}
+
 static int add_line(struct repo_pick *r, uint32_t mode, const char *hash, const char *path,
                     struct err *err) {
     r->count++;
@@ -74,13 +94,12 @@ static int store_text(const struct repo_pick *r, const struct buf *text, char re
 }
 
 static int pick_one(struct repo_pick *r, const struct commits_file *c, struct err *err) {
-    char flags[FLAGS_TEXT], old[4096 + HASH_SIZE], hash[HASH_SIZE];
+    char note[NOTE_MAX], old[4096 + HASH_SIZE], hash[HASH_SIZE];
     char zeros[HASH_SIZE]; /* stands for no object, as long as a hash of this repository */
     struct buf before DEFER(buf_done) = BUF(SHOWN_MAX), after DEFER(buf_done) = BUF(SHOWN_MAX),
                       made DEFER(buf_done) = BUF(2 * SHOWN_MAX);
     bool chosen[HUNKS_MAX + 1];
-    struct pick_file f = {.path = c->path, .change = c->change, .note = flags};
-    flags_text(c->flags, flags);
+    struct pick_file f = {.path = c->path, .change = c->change, .note = note};
     snprintf(zeros, sizeof(zeros), "%0*d", (int)strlen(r->base), 0);
     snprintf(old, sizeof(old), "%s:%s", r->base, c->path);
     if (is_plain(c->before) && read_text(r, old, &before)) {
@@ -91,6 +110,7 @@ static int pick_one(struct repo_pick *r, const struct commits_file *c, struct er
         f.after = after.data ? after.data : "";
         f.after_n = after.len;
     }
+    note_make(r, c, f.after != NULL, note);
     enum pick_choice choice = pick_ask(&r->pick, &f, chosen);
     if (choice == PICK_NONE)
         return 0;
@@ -98,7 +118,7 @@ static int pick_one(struct repo_pick *r, const struct commits_file *c, struct er
         return add_line(r, c->after, c->change == 'D' ? zeros : c->blob, c->path, err);
     return pick_apply(&f, chosen, &made, err) < 0 || store_text(r, &made, hash, err) < 0
                ? -1
-               : add_line(r, c->after, hash, c->path, err);
+               : add_line(r, is_plain(c->before) ? c->before : c->after, hash, c->path, err);
 }
 
 static int ask_hash(const char *const *words, char ret[HASH_SIZE], struct err *err) {

@@ -34,7 +34,7 @@ const struct option_row ship_rows[] = {
      "copy the changes to this host; without this option they are only shown"},
     {0, "only", "PATH", OPTION_LIST, AT(only),
      "ship only changes of PATH and everything below it (repeatable)"},
-    {'p', "pick", NULL, OPTION_FLAG, AT(pick),
+    {0, "pick", NULL, OPTION_FLAG, AT(pick),
      "ask for each file and hunk whether to ship it, as git add -p does"},
     {0, "hunk", "PATH:N[,N-M...]", OPTION_LIST, AT(hunks),
      "ship only these hunks of file PATH, counted from 1 (repeatable)"},

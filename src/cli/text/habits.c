@@ -39,7 +39,6 @@ static const struct habit commands_of_others[] = {
     {"tag", "carrel image tag IMAGE NAME"},
     {"unpause", "carrel resume MACHINE"},
     {"update", "carrel set MACHINE"},
-    {"volume", "carrel new --dir HOST:GUEST"},
 };
 
 static const struct habit options_of_others[] = {
@@ -52,7 +51,6 @@ static const struct habit options_of_others[] = {
     {"--pids-limit", "--pids"},
     {"--privileged", "nothing: a machine never gets rights on the host"},
     {"--publish", "carrel expose MACHINE PORT"},
-    {"--volume", "--dir HOST:GUEST"},
     {"--workdir", "--cwd"},
     {"-p", "carrel expose MACHINE PORT"},
 };
