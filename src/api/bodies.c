@@ -122,6 +122,33 @@ static const struct field agents_view[] = {
 };
 const struct schema agents_schema = SCHEMA("Agents", char *, agents_view);
 
+static const struct field models_view[] = {
+    {"default", SHOW_TEXT, 0, "model of runs that name none; empty: none", .required = true},
+    {"currency", SHOW_TEXT, 0, NULL, .required = true},
+    {"providers", SHOW_JSON, 0,
+     "each with name, format, ready (it can be called), url (requires the scope admin), and if it "
+     "is not ready what is missing",
+     .required = true},
+    {"aliases", SHOW_JSON, 0, "each with name and models, in the order in which they are tried",
+     .required = true},
+    {"models", SHOW_JSON, 0,
+     "models of carrel.conf, each with name, window, max_tokens and prices of a million tokens: "
+     "in, out, cache_read, cache_write, cache_write_long",
+     .required = true},
+};
+const struct schema models_schema = SCHEMA("Models", char *, models_view);
+
+static const struct field model_usage_view[] = {
+    {"by", SHOW_TEXT, 0, "day, model or machine", .required = true},
+    {"currency", SHOW_TEXT, 0, NULL, .required = true},
+    {"usage", SHOW_JSON, 0,
+     "newest day, or dearest model or machine first: each with that member, calls, tokens, in "
+     "(not from a cache), cache_read, cache_write, out and money. Calls whose usage is not known "
+     "count as estimated, in tokens and money only",
+     .required = true},
+};
+const struct schema model_usage_schema = SCHEMA("ModelUsage", char *, model_usage_view);
+
 const struct schema *const all_schemas[] = {
     &freeze_request_schema,
     &changeset_schema,
@@ -138,6 +165,8 @@ const struct schema *const all_schemas[] = {
     &verify_schema,
     &status_schema,
     &agents_schema,
+    &models_schema,
+    &model_usage_schema,
     &mkdir_request_schema,
     &move_request_schema,
     &chmod_request_schema,

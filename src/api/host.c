@@ -196,10 +196,6 @@ void api_status(struct call *c) {
     service_host_status(c->service, status_came, c);
 }
 
-void api_agent_list(struct call *c) {
-    service_agent_list(c->service, &c->who, call_told, c);
-}
-
 /* Writes the counters of the daemon and of the spawner as one metric. A counter restarts at 0 with
  * its process. */
 static void write_fallbacks(struct buf *out, const json_t *spawners,

@@ -174,6 +174,8 @@ void api_token_list(struct call *c);
 void api_token_revoke(struct call *c);
 void api_status(struct call *c);
 void api_agent_list(struct call *c);
+void api_model_list(struct call *c);
+void api_model_usage(struct call *c);
 void api_metrics(struct call *c);
 void api_health(struct call *c);
 void api_openapi(struct call *c);

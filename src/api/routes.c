@@ -135,6 +135,11 @@ static const struct query write_queries[] = {
     {"offset", "integer", "write in place, starting at this offset"},
     {0},
 };
+static const struct query usage_queries[] = {
+    {"by", "string", "day (default), model or machine"},
+    {"days", "integer", "number of days, today included (default: 30). Days are those of UTC"},
+    {0},
+};
 static const struct query audit_queries[] = {
     {"since", "integer", "time of the oldest record to return, in milliseconds since 1970"},
     {"tail", "integer", "return only this number of newest records"},
@@ -535,6 +540,11 @@ const struct route routes[] = {
      "List tokens, without their secrets", "$URL/v1/tokens", api_token_list, NULL},
     {"DELETE", "/v1/tokens/{}", "token_revoke", SCOPE_READ, BODY_NONE, NULL, &done_schema, 200,
      NULL, "Revoke a token", "-X DELETE $URL/v1/tokens/$T", api_token_revoke, NULL},
+    {"GET", "/v1/models", "model_list", SCOPE_READ, BODY_NONE, NULL, &models_schema, 200, NULL,
+     "List model providers, aliases and prices", "$URL/v1/models", api_model_list, NULL},
+    {"GET", "/v1/models/usage", "model_usage", SCOPE_READ, BODY_NONE, NULL, &model_usage_schema,
+     200, NULL, "Show what your model calls cost, by day, model or machine",
+     "\"$URL/v1/models/usage?by=model\"", api_model_usage, usage_queries},
     {"GET", "/v1/agents", "agent_list", SCOPE_READ, BODY_NONE, NULL, &agents_schema, 200, NULL,
      "List the agents of carrel.conf, their budget, and which model formats have a provider",
      "$URL/v1/agents", api_agent_list, NULL},

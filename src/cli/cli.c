@@ -119,7 +119,7 @@ const struct command commands[] = {
      secret_forms},
     {"volume", "create|ls|show|snap|rm [OPTIONS] [VOLUME] [NAME]",
      "manage volumes, disks that outlive machines", cmd_volume, volume_rows, NULL, volume_forms},
-    {"models", "show|raise [OPTIONS] MACHINE", "show or change a machine's budget for models",
+    {"models", "[ls|usage|show|raise] [OPTIONS] [MACHINE]", "list models, their cost and budgets",
      cmd_models, models_rows, NULL, models_forms},
 
     {"image",

@@ -139,6 +139,18 @@ static bool ends_with(struct http_text path, const char *end) {
     return path.n >= n && memcmp(path.s + path.n - n, end, n) == 0;
 }
 
+/* ".../models/MODEL:VERB" of Gemini */
+static const struct {
+    const char *verb;
+    enum gateway_kind kind;
+    bool is_stream;
+} gemini_verbs[] = {
+    {":generateContent", GATEWAY_CALL, false},
+    {":streamGenerateContent", GATEWAY_CALL, true},
+    {":countTokens", GATEWAY_COUNT, false},
+};
+enum { GEMINI_VERBS = sizeof(gemini_verbs) / sizeof(*gemini_verbs) };
+
 /* One model, with the members that both OpenAI's and Anthropic's clients read. */
 static void put_model(struct jot *j, const char *id) {
     jot_object(j, NULL);
@@ -152,20 +164,52 @@ static void put_model(struct jot *j, const char *id) {
     jot_end(j, '}');
 }
 
+/* The same for Gemini's clients. */
+static void put_gemini_model(struct jot *j, const char *id) {
+    char name[256];
+    snprintf(name, sizeof(name), "models/%s", id);
+    jot_object(j, NULL);
+    jot_string(j, "name", name);
+    jot_string(j, "baseModelId", id);
+    jot_string(j, "displayName", id);
+    jot_array(j, "supportedGenerationMethods");
+    for (size_t i = 0; i < GEMINI_VERBS; i++)
+        jot_string(j, NULL, gemini_verbs[i].verb + 1);
+    jot_end(j, ']');
+    jot_end(j, '}');
+}
+
+static bool is_gemini_path(struct http_text path) {
+    return memmem(path.s, path.n, "/v1beta/", 8) != NULL;
+}
+
+/* Returns the name of a model that machines can ask for, by number; NULL: there are not so many. */
+static const char *model_listed(const struct conf *conf, size_t i) {
+    if (!conf)
+        return NULL;
+    if (i < conf->alias_count)
+        return conf->aliases[i].name;
+    i -= conf->alias_count;
+    for (size_t k = 0; k < conf->known_count; k++)
+        if (!strchr(conf->known[k].name, '*') && i-- == 0)
+            return conf->known[k].name;
+    return NULL;
+}
+
 static void list_models(struct gateway *g, struct http_exchange *x) {
     struct buf body DEFER(buf_done) = BUF(64 << 10);
     struct jot j = JOT(&body);
-    const struct conf *conf = g->config.conf;
+    bool is_gemini = is_gemini_path(x->head->path);
+    const char *name;
     jot_object(&j, NULL);
-    jot_string(&j, "object", "list");
-    jot_array(&j, "data");
-    for (size_t i = 0; conf && i < conf->alias_count; i++)
-        put_model(&j, conf->aliases[i].name);
-    for (size_t i = 0; conf && i < conf->known_count; i++)
-        if (!strchr(conf->known[i].name, '*'))
-            put_model(&j, conf->known[i].name);
+    if (!is_gemini)
+        jot_string(&j, "object", "list");
+    jot_array(&j, is_gemini ? "models" : "data");
+    for (size_t i = 0; (name = model_listed(g->config.conf, i)); i++)
+        (is_gemini ? put_gemini_model : put_model)(&j, name);
     jot_end(&j, ']');
-    jot_bool(&j, "has_more", false);
+    if (!is_gemini)
+        jot_bool(&j, "has_more", false);
     jot_end(&j, '}');
     http_reply(x, 200, HTTP_FIELDS({"Content-Type", "application/json"}), body.data, body.len);
 }
@@ -173,21 +217,18 @@ static void list_models(struct gateway *g, struct http_exchange *x) {
 /* Finds the model of ".../models/ID"; IDs may contain slashes. NULL: none. */
 static const char *model_of_path(const struct gateway *g, struct http_text path) {
     static const char lead[] = "/models/";
-    const struct conf *conf = g->config.conf;
-    const char *at = memmem(path.s, path.n, lead, strlen(lead));
+    const char *at = memmem(path.s, path.n, lead, strlen(lead)), *name;
     size_t n = at ? (size_t)(path.s + path.n - at) - strlen(lead) : 0;
-    for (size_t i = 0; at && conf && i < conf->known_count; i++) {
-        const char *name = conf->known[i].name;
-        if (strlen(name) == n && memcmp(name, at + strlen(lead), n) == 0 && !strchr(name, '*'))
+    for (size_t i = 0; at && (name = model_listed(g->config.conf, i)); i++)
+        if (strlen(name) == n && memcmp(name, at + strlen(lead), n) == 0)
             return name;
-    }
     return NULL;
 }
 
 static void show_model(struct http_exchange *x, const char *id) {
     struct buf body DEFER(buf_done) = BUF(4 << 10);
     struct jot j = JOT(&body);
-    put_model(&j, id);
+    (is_gemini_path(x->head->path) ? put_gemini_model : put_model)(&j, id);
     http_reply(x, 200, HTTP_FIELDS({"Content-Type", "application/json"}), body.data, body.len);
 }
 
@@ -197,7 +238,7 @@ static void refuse_path(struct http_exchange *x, int status, const char *text) {
     struct http_text path = x->head->path;
     bool is_anthropic =
         http_field_find(x->head, "anthropic-version") || memmem(path.s, path.n, "/messages", 9);
-    bool is_gemini = memmem(path.s, path.n, "/v1beta/", 8);
+    bool is_gemini = is_gemini_path(path);
     (void)model_put_failure(is_anthropic ? &model_anthropic
                             : is_gemini  ? &model_gemini
                                          : &model_chat,
@@ -216,6 +257,12 @@ static void on_gone_early(struct http_exchange *x) {
     x->user = NULL;
 }
 
+static bool has_query(struct http_text query, const char *pair) {
+    const char *at = query.s ? memmem(query.s, query.n, pair, strlen(pair)) : NULL;
+    const char *end = at ? at + strlen(pair) : NULL;
+    return at && (at == query.s || at[-1] == '&') && (end == query.s + query.n || *end == '&');
+}
+
 /* Clients add "/v1" to their base URL or not, so only the end of a path counts. */
 static const struct {
     const char *end;
@@ -228,18 +275,6 @@ static const struct {
     {"/embeddings", &model_chat, GATEWAY_EMBED},
     {"/responses", &model_responses, GATEWAY_CALL},
 };
-
-/* ".../models/MODEL:VERB" of Gemini */
-static const struct {
-    const char *verb;
-    enum gateway_kind kind;
-    bool is_stream;
-} gemini_verbs[] = {
-    {":generateContent", GATEWAY_CALL, false},
-    {":streamGenerateContent", GATEWAY_CALL, true},
-    {":countTokens", GATEWAY_COUNT, false},
-};
-enum { GEMINI_VERBS = sizeof(gemini_verbs) / sizeof(*gemini_verbs) };
 
 /* Copies the model of the path. It becomes a part of a URL, so only these characters are allowed.
  */
@@ -261,13 +296,12 @@ static bool gemini_model(struct http_text path, size_t verb, char ret[128]) {
 
 static bool gateway_gemini(struct gateway *g, struct http_exchange *x, const char *account) {
     char model[128];
-    struct http_text query = x->head->query;
     size_t v = 0;
     while (v < GEMINI_VERBS && !ends_with(x->head->path, gemini_verbs[v].verb))
         v++;
     if (v == GEMINI_VERBS || !gemini_model(x->head->path, v, model))
         return false;
-    if (gemini_verbs[v].is_stream && (!query.s || !memmem(query.s, query.n, "alt=sse", 7))) {
+    if (gemini_verbs[v].is_stream && !has_query(x->head->query, "alt=sse")) {
         refuse_path(x, 400, "streams are served as events only: add ?alt=sse");
         return true;
     }
@@ -286,6 +320,7 @@ static bool gateway_post(struct gateway *g, struct http_exchange *x, const char 
         if (ends_with(x->head->path, posts[i].end)) {
             struct forward *f = forward_new(g, x, posts[i].codec, account);
             f->kind = posts[i].kind;
+            f->is_beta = has_query(x->head->query, "beta=true");
             x->user = f;
             x->on_gone = on_gone_early;
             http_collect(x, MODEL_REQUEST_MAX, on_body);

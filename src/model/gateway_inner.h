@@ -45,6 +45,7 @@ struct forward {
     json_t *root;         /* NULL once it was sent for the last time */
     char path_model[128]; /* Gemini: the model that the path names */
     bool stream;
+    bool is_beta;     /* the client asked for "?beta=true" */
     bool wants_usage; /* the client asked for the usage of a Chat stream */
     struct model_size size;
     uint64_t max_tokens;

@@ -24,7 +24,8 @@ static const char *path_of(const struct forward *f) {
 static void put_url(const struct forward *f, char *ret, size_t size) {
     const struct model_provider *p = &f->provider;
     if (f->codec != &model_gemini) {
-        snprintf(ret, size, "%s%s", p->url, path_of(f));
+        snprintf(ret, size, "%s%s%s", p->url, path_of(f),
+                 f->is_beta && f->codec == &model_anthropic ? "?beta=true" : "");
         return;
     }
     snprintf(ret, size, "%s/v1beta/models/%s:%s", p->url, p->model,

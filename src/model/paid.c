@@ -212,7 +212,12 @@ void paid_settle(struct paid *p, const struct model_usage *usage) {
     struct store *store = p->ledger->store;
     if (usage) {
         struct cost real = model_cost(p->row, usage);
-        (void)store_hold_settle(store, p->hold, &real, NULL);
+        const struct cost_parts parts = {.in = usage->in,
+                                         .cache_read = usage->cache_read,
+                                         .cache_write =
+                                             usage->cache_write + usage->cache_write_long,
+                                         .out = usage->out};
+        (void)store_hold_settle(store, p->hold, &real, &parts, NULL);
     } else {
         (void)store_hold_keep(store, p->hold, NULL);
     }

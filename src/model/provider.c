@@ -59,6 +59,27 @@ static bool from_conf(const struct conf *conf, const char *name, struct conf_pro
     return false;
 }
 
+const char *model_provider_name(const struct conf *conf, size_t i) {
+    struct conf_provider replaced;
+    if (i < conf->provider_count)
+        return conf->providers[i].name;
+    i -= conf->provider_count;
+    for (size_t k = 0; k < KNOWN; k++)
+        if (!from_conf(conf, known[k].name, &replaced) && i-- == 0)
+            return known[k].name;
+    return NULL;
+}
+
+const char *model_provider_format(const struct conf *conf, const char *name) {
+    for (size_t i = 0; i < conf->provider_count; i++)
+        if (strcmp(conf->providers[i].name, name) == 0)
+            return conf->providers[i].format;
+    for (size_t i = 0; i < KNOWN; i++)
+        if (strcmp(known[i].name, name) == 0)
+            return known[i].format;
+    return "";
+}
+
 static int set_url(char *to, size_t size, const char *value, struct err *err) {
     size_t n = strlen(value);
     while (n > 0 && value[n - 1] == '/')

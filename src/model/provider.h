@@ -43,6 +43,12 @@ typedef const char *model_env_fn(void *arg, const char *name);
 int model_provider_find(const struct conf *conf, const char *wanted, model_env_fn *env, void *arg,
                         struct model_provider *ret, struct err *err);
 
+/* Returns the name of the provider number `i`: those of carrel.conf, then built-in ones that it
+ * does not replace; NULL: there are not so many. */
+const char *model_provider_name(const struct conf *conf, size_t i);
+/* Returns the format of a provider of that list. */
+const char *model_provider_format(const struct conf *conf, const char *name);
+
 /* Finds an alias of carrel.conf; NULL: none. */
 const struct conf_alias *model_alias(const struct conf *conf, const char *name);
 

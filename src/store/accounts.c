@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/amount.h"
+#include "store/spending/spending.h"
 #include "store/store.h"
 
 struct hold_row {
@@ -305,7 +306,7 @@ static int drop_hold(struct store *s, const char *id, struct err *err) {
     return query_run(&q, NULL, err);
 }
 
-static uint64_t at_most(uint64_t n) {
+uint64_t account_at_most(uint64_t n) {
     const uint64_t most = STORE_NUMBER_MAX / 1024;
     return n < most ? n : most;
 }
@@ -318,21 +319,24 @@ static int spend(struct store *s, const struct hold_row *row, const struct cost 
     query_text(&q, 1, row->account);
     query_u64(&q, 2, row->tokens);
     query_u64(&q, 3, row->micro);
-    query_u64(&q, 4, at_most(real->tokens));
-    query_u64(&q, 5, at_most(real->micro));
+    query_u64(&q, 4, account_at_most(real->tokens));
+    query_u64(&q, 5, account_at_most(real->micro));
     return query_run(&q, NULL, err);
 }
 
 /* Turns hold `id` (a reservation) into spending. real NULL: the held amount counts as spent. */
 static int accounts_settle(struct store *s, const char *id, const struct cost *real,
-                           struct err *err) {
+                           const struct cost_parts *parts, struct err *err) {
     struct hold_row row;
     if (store_begin(s, err) < 0)
         return -1;
     if (get_hold(s, id, &row, err) < 0)
         goto undo;
     struct cost held = {row.tokens, row.micro};
-    if (spend(s, &row, real ? real : &held, err) < 0 || drop_hold(s, id, err) < 0 ||
+    if (!real)
+        real = &held;
+    if (spend(s, &row, real, err) < 0 || drop_hold(s, id, err) < 0 ||
+        spending_add(s, row.account, row.model, row.created_ms, real, parts, err) < 0 ||
         store_commit(s, err) < 0)
         goto undo;
     return 0;
@@ -341,12 +345,13 @@ undo:
     return -1;
 }
 
-int store_hold_settle(struct store *s, const char *id, const struct cost *real, struct err *err) {
-    return accounts_settle(s, id, real, err);
+int store_hold_settle(struct store *s, const char *id, const struct cost *real,
+                      const struct cost_parts *parts, struct err *err) {
+    return accounts_settle(s, id, real, parts, err);
 }
 
 int store_hold_keep(struct store *s, const char *id, struct err *err) {
-    return accounts_settle(s, id, NULL, err);
+    return accounts_settle(s, id, NULL, NULL, err);
 }
 
 /* Returns 1 and the id of some hold (reservation) that is not settled; 0: none is left. */

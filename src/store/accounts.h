@@ -29,6 +29,13 @@ struct cost {
     uint64_t micro;
 };
 
+/* The tokens of a call by kind. */
+struct cost_parts {
+    uint64_t in; /* input that no cache had */
+    uint64_t cache_read, cache_write;
+    uint64_t out;
+};
+
 struct account_row {
     char id[ACCOUNT_ID_SIZE];
     char parent[ACCOUNT_ID_SIZE]; /* empty: no parent; never changes */
@@ -67,12 +74,17 @@ struct hold {
 int store_hold(struct store *s, const struct hold *hold, char ret_id[ID_SIZE], struct err *err);
 
 /*
- * Settles a hold with the real cost, even if that exceeds the held amount. ERR_NOT_FOUND: already
+ * Settles a hold with the real cost, even if that exceeds the held amount, and adds it to the
+ * spending of the day (store/spending/spending.h). parts NULL: not known. ERR_NOT_FOUND: already
  * settled.
  */
-int store_hold_settle(struct store *s, const char *id, const struct cost *real, struct err *err);
+int store_hold_settle(struct store *s, const char *id, const struct cost *real,
+                      const struct cost_parts *parts, struct err *err);
 /* Settles a hold whose real cost is unknown: the held amount counts as spent. */
 int store_hold_keep(struct store *s, const char *id, struct err *err);
+
+/* Limits a number of one call, so that sums stay in range. */
+uint64_t account_at_most(uint64_t n);
 
 /* At the start of a daemon: turns the holds of the previous daemon into spending. */
 int store_holds_charge(struct store *s, size_t *ret_count, struct err *err);

@@ -182,6 +182,14 @@ const char *const schema_steps[] = {
     "CREATE TABLE volumes (id TEXT PRIMARY KEY, owner TEXT NOT NULL, token TEXT,"
     " name TEXT NOT NULL, bytes INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
     " origin TEXT NOT NULL, UNIQUE (owner, name)) STRICT, WITHOUT ROWID;",
+
+    /* 21: what model calls cost. An empty machine: a run without a machine. */
+    "CREATE TABLE spending (owner TEXT NOT NULL, day INTEGER NOT NULL, machine TEXT NOT NULL,"
+    " model TEXT NOT NULL, calls INTEGER NOT NULL, tokens INTEGER NOT NULL,"
+    " micro INTEGER NOT NULL, fresh INTEGER NOT NULL, cache_read INTEGER NOT NULL,"
+    " cache_write INTEGER NOT NULL, written INTEGER NOT NULL,"
+    " PRIMARY KEY (owner, day, machine, model)) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX spending_day ON spending(day);",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -184,6 +184,13 @@ const struct table saved_table = TABLE("saved", saved_row, saved_columns);
     " NULL AND depth < 32) "
 #define IN_LINE " WHERE id IN (SELECT id FROM line)"
 
+/* Sums of the owner ?1 since day ?2. total() never overflows. */
+#define SPENT_SUMS                                                                      \
+    " AS key, CAST(total(calls) AS INTEGER) AS calls, CAST(total(tokens) AS INTEGER)"   \
+    " AS tokens, CAST(total(micro) AS INTEGER) AS micro, CAST(total(fresh) AS INTEGER)" \
+    ", CAST(total(cache_read) AS INTEGER), CAST(total(cache_write) AS INTEGER),"        \
+    " CAST(total(written) AS INTEGER) FROM spending WHERE owner = ?1 AND day >= ?2"
+
 static const struct {
     const char *sql;
     const struct table *table;
@@ -415,6 +422,30 @@ static const struct {
                          " SELECT count(*) FROM line WHERE id = ?1",
                          NULL},
     [STMT_HOLD_ANY] = {"SELECT $cols FROM holds LIMIT 1", &hold_table},
+
+    [STMT_SPENDING_ADD] =
+        {LINE "INSERT INTO spending(owner, day, machine, model, calls, tokens, micro, fresh,"
+              " cache_read, cache_write, written) SELECT"
+              " coalesce((SELECT substr(id, 7) FROM line WHERE substr(id, 1, 6) = 'owner:'), ''),"
+              " ?2,"
+              " coalesce((SELECT substr(id, 9) FROM line WHERE substr(id, 1, 8) = 'machine:'"
+              " ORDER BY depth LIMIT 1), ''), ?3, 1, ?4, ?5, ?6, ?7, ?8, ?9 WHERE true"
+              " ON CONFLICT(owner, day, machine, model) DO UPDATE SET calls = calls + 1,"
+              " tokens = tokens + excluded.tokens, micro = micro + excluded.micro,"
+              " fresh = fresh + excluded.fresh, cache_read = cache_read + excluded.cache_read,"
+              " cache_write = cache_write + excluded.cache_write,"
+              " written = written + excluded.written",
+         NULL},
+    [STMT_SPENDING_DROP] = {"DELETE FROM spending WHERE day < ?1", NULL},
+    [STMT_SPENDING_BY_DAY] = {"SELECT strftime('%Y-%m-%d', day * 86400, 'unixepoch')" SPENT_SUMS
+                              " GROUP BY day ORDER BY day DESC LIMIT ?3",
+                              NULL},
+    [STMT_SPENDING_BY_MODEL] = {"SELECT model" SPENT_SUMS
+                                " GROUP BY model ORDER BY 4 DESC, 3 DESC, 1 LIMIT ?3",
+                                NULL},
+    [STMT_SPENDING_BY_MACHINE] = {"SELECT machine" SPENT_SUMS
+                                  " GROUP BY machine ORDER BY 4 DESC, 3 DESC, 1 LIMIT ?3",
+                                  NULL},
 
     [STMT_SECRET_PUT] = {"INSERT INTO secrets(owner, name, created_ms, changed_ms, used_ms, sealed)"
                          " VALUES(?1, ?2, ?3, ?3, 0, ?4) ON CONFLICT(owner, name) DO UPDATE SET"

@@ -109,6 +109,34 @@ def test_a_call_is_counted_and_written_down(daemon):
     assert 'carrel_model_tokens_total{way="out"} ' in metrics and 'carrel_model_calls_total{outcome="made"} ' in metrics
 
 
+def test_the_cost_of_calls_is_listed_by_day_model_and_machine(daemon):
+    box = daemon.machine(models={"money": 1.5})
+    before = {row["model"]: row for row in daemon.get("/v1/models/usage?by=model")["usage"]}
+    assert daemon.ask(box)[0] == 200
+    mine = [row for row in daemon.get("/v1/models/usage?by=machine")["usage"] if row["machine"] == box]
+    assert [(row["calls"], row["tokens"], row["in"], row["out"], row["money"]) for row in mine] == [(1, 43, 10, 33, 0.000525)]
+    after = {row["model"]: row for row in daemon.get("/v1/models/usage?by=model")["usage"]}
+    assert after["m"]["calls"] == before.get("m", {"calls": 0})["calls"] + 1
+    days = daemon.get("/v1/models/usage")["usage"]
+    assert sum(row["tokens"] for row in days) == sum(row["tokens"] for row in after.values())
+    assert daemon.get("/v1/models/usage?days=1")["currency"] == daemon.get("/v1/models")["currency"]
+
+
+@pytest.mark.parametrize("query,why", [("by=year", "usage cannot be listed by 'year'"), ("days=0", "days"), ("days=401", "days")])
+def test_wrong_questions_about_usage_are_refused(daemon, query, why):
+    with pytest.raises(Exception, match=why):
+        daemon.get(f"/v1/models/usage?{query}")
+
+
+def test_models_are_listed_without_keys(daemon):
+    said = daemon.get("/v1/models")
+    providers = {row["name"]: row for row in said["providers"]}
+    assert providers["c"]["format"] == "chat" and providers["c"]["ready"] is True
+    assert {"anthropic", "openai", "openai-responses", "google"} <= set(providers)
+    assert KEY not in json.dumps(said)
+    assert all(row["ready"] or row["missing"] for row in said["providers"])
+
+
 def test_the_key_never_enters(daemon):
     box = daemon.machine(models={"allow": True})
     daemon.ask(box)

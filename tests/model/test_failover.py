@@ -108,6 +108,7 @@ def test_an_alias_chooses_the_model_by_the_format(pair):
     assert status == 400 and b"path that ends in /v1/messages" in body
     listed = [m["id"] for m in json.loads(ask(g, "GET", "/v1/models")[1])["data"]]
     assert listed == ["fast", "strong", "small", "tiny"]
+    assert json.loads(ask(g, "GET", "/v1/models/fast")[1])["id"] == "fast"
 
 
 def test_the_next_model_is_held_for_as_well(pair):

@@ -20,7 +20,8 @@ def ask(g, method, path, **fields):
 
 
 @pytest.mark.parametrize("path,sent", [
-    ("/v1/messages", "/v1/messages"), ("/messages", "/v1/messages"), ("/v1/messages?beta=true", "/v1/messages"),
+    ("/v1/messages", "/v1/messages"), ("/messages", "/v1/messages"), ("/v1/messages?beta=true", "/v1/messages?beta=true"),
+    ("/v1/messages?x=1&beta=true", "/v1/messages?beta=true"), ("/v1/messages?nobeta=true", "/v1/messages"), ("/v1/messages?beta=trueish", "/v1/messages"),
     ("/v1/chat/completions", "/v1/chat/completions"), ("/chat/completions", "/v1/chat/completions")])
 def test_paths_work_with_and_without_their_version(world, path, sent):  # noqa: F811
     server, g = world(answer_any())
@@ -59,13 +60,16 @@ def test_probes_and_web_sockets_are_answered(world):  # noqa: F811
     assert status == 426 and "HTTP" in json.loads(body)["error"]["message"]
 
 
-def test_models_are_listed_for_both_vendors(world):  # noqa: F811
+def test_models_are_listed_for_all_vendors(world):  # noqa: F811
     _, g = world(answer_any())
     status, body, _ = ask(g, "GET", "/v1/models?limit=20")
     model, = json.loads(body)["data"]
     assert status == 200 and model["id"] == "m" and model["object"] == model["type"] == "model" and json.loads(body)["has_more"] is False
     assert json.loads(ask(g, "GET", "/v1/models/m")[1]) == model
     assert ask(g, "GET", "/models")[0] == 200
+    gemini, = json.loads(ask(g, "GET", "/v1beta/models?pageSize=50")[1])["models"]
+    assert gemini["name"] == "models/m" and "streamGenerateContent" in gemini["supportedGenerationMethods"]
+    assert json.loads(ask(g, "GET", "/v1beta/models/m")[1]) == gemini
     assert ask(g, "GET", "/v1/models/free-*")[0] == 404
 
 

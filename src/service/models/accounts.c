@@ -94,7 +94,7 @@ int service_run_account(struct service *s, const char *owner, const char *machin
     return ensure(s->store, ret, parent, limit, err) < 0 ? -1 : 0;
 }
 
-static void put_money(struct jot *j, const char *name, uint64_t micro) {
+void models_put_money(struct jot *j, const char *name, uint64_t micro) {
     char text[32];
     snprintf(text, sizeof(text), "%llu.%06llu", (unsigned long long)(micro / 1000000),
              (unsigned long long)(micro % 1000000));
@@ -113,12 +113,12 @@ bool models_put(const struct live *l, struct jot *j) {
     jot_object(j, NULL);
     jot_u64(j, "calls", row.calls);
     jot_u64(j, "tokens", row.spent_tokens);
-    put_money(j, "money", row.spent_micro);
+    models_put_money(j, "money", row.spent_micro);
     jot_u64(j, "held_tokens", row.held_tokens);
     if (left.tokens != UINT64_MAX)
         jot_u64(j, "tokens_left", left.tokens);
     if (left.micro != UINT64_MAX)
-        put_money(j, "money_left", left.micro);
+        models_put_money(j, "money_left", left.micro);
     jot_end(j, '}');
     return !j->failed;
 }

@@ -8,3 +8,5 @@
 /* accounts.c: creates the accounts of a machine and its owner, if they do not exist. */
 int account_ensure_machine(struct service *s, const char *owner, const char *machine,
                            char ret[ACCOUNT_ID_SIZE], struct err *err);
+/* accounts.c: writes millionths as a number such as 1.500000. */
+void models_put_money(struct jot *j, const char *name, uint64_t micro);

@@ -43,6 +43,16 @@ struct model_stats {
 };
 void service_model_stats(const struct service *s, struct model_stats *ret);
 
+/* Tells as JSON the providers (built-in and of carrel.conf) and whether each can be called, the
+ * aliases and the prices. */
+void service_model_list(struct service *s, const struct caller *who, service_net_fn *done,
+                        void *arg);
+enum { MODEL_USAGE_DAYS_MAX = 400 };
+/* Tells as JSON what the calls of the caller's owner cost in these days, today included. by: "day",
+ * "model" or "machine". */
+void service_model_usage(struct service *s, const struct caller *who, const char *by, uint64_t days,
+                         service_net_fn *done, void *arg);
+
 /* Tells as JSON the agents of carrel.conf, their budget, and the formats whose provider has a key.
  */
 void service_agent_list(struct service *s, const struct caller *who, service_net_fn *done,

@@ -249,7 +249,7 @@ static void world_end(struct world *w, const struct model_subject *who) {
             break;
         }
     struct cost real = model_cost(who->row, &f.real);
-    assert_int_equal(store_hold_settle(w->store, f.hold, &real, &err), 0);
+    assert_int_equal(store_hold_settle(w->store, f.hold, &real, NULL, &err), 0);
     model_estimate_learn(w->estimates, who, &f.size, &f.real);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/defer.h"
 #include "store/accounts.h"
+#include "store/spending/spending.h"
 #include "tests/unit/faults.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/stores.h"
@@ -64,7 +65,7 @@ static void a_call_is_held_for_all_and_settled_with_what_it_cost(void **state) {
         assert_int_equal(get(s, line[i]).held_tokens, 300);
         assert_int_equal(get(s, line[i]).spent_tokens, 0);
     }
-    assert_int_equal(store_hold_settle(s, id, &(struct cost){120, 700}, &err), 0);
+    assert_int_equal(store_hold_settle(s, id, &(struct cost){120, 700}, NULL, &err), 0);
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(get(s, line[i]).held_tokens, 0);
         assert_int_equal(get(s, line[i]).held_micro, 0);
@@ -73,7 +74,7 @@ static void a_call_is_held_for_all_and_settled_with_what_it_cost(void **state) {
         assert_int_equal(get(s, line[i]).calls, 1);
     }
     /* Settled is settled. */
-    assert_int_equal(store_hold_settle(s, id, &(struct cost){120, 700}, &err), -1);
+    assert_int_equal(store_hold_settle(s, id, &(struct cost){120, 700}, NULL, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     assert_int_equal(get(s, "run:r").spent_tokens, 120);
 }
@@ -136,7 +137,7 @@ static void calls_side_by_side_share_one_limit_of_money(void **state) {
     assert_string_equal(err.remedy, "raise owner_money in carrel.conf");
     assert_int_equal(hold(s, "run:b", 5, 40, second, &err), 0);
     assert_int_equal(hold(s, "run:a", 5, 1, second, &err), -1);
-    assert_int_equal(store_hold_settle(s, first, &(struct cost){5, 10}, &err), 0);
+    assert_int_equal(store_hold_settle(s, first, &(struct cost){5, 10}, NULL, &err), 0);
     assert_int_equal(get(s, "owner:ann").held_micro, 40);
     assert_int_equal(hold(s, "run:a", 5, 51, second, &err), -1);
     assert_int_equal(hold(s, "run:a", 5, 50, second, &err), 0);
@@ -157,7 +158,7 @@ static void a_smaller_form_of_a_call_decides_whether_it_waits(void **state) {
     assert_int_equal(hold(s, "machine:m", 60, 0, first, &err), 0);
     assert_int_equal(store_hold(s, &h, id, &err), -1);
     assert_int_equal(err.code, ERR_BUSY);
-    assert_int_equal(store_hold_settle(s, first, &(struct cost){60, 0}, &err), 0);
+    assert_int_equal(store_hold_settle(s, first, &(struct cost){60, 0}, NULL, &err), 0);
     assert_int_equal(hold(s, "machine:m", 10, 0, first, &err), 0);
     assert_int_equal(store_hold(s, &h, id, &err), -1);
     assert_int_equal(err.code, ERR_LIMIT); /* 60 are spent for good */
@@ -177,7 +178,7 @@ static void four_calls_of_a_budget_are_in_progress_at_most(void **state) {
     assert_int_equal(hold(s, "owner:ann", 5000, 1, more, &err), -1);
     assert_int_equal(err.code, ERR_LIMIT); /* waiting would not help */
     assert_int_equal(hold(s, "machine:free", 1, 1, more, &err), 0);
-    assert_int_equal(store_hold_settle(s, id[1], &(struct cost){1, 1}, &err), 0);
+    assert_int_equal(store_hold_settle(s, id[1], &(struct cost){1, 1}, NULL, &err), 0);
     assert_int_equal(hold(s, "machine:m", 1, 1, more, &err), 0);
     assert_int_equal(hold(s, "machine:m", 1, 1, more, &err), -1);
     /* An account without a limit has no such rule. */
@@ -205,7 +206,7 @@ static void what_cost_more_than_was_held_is_charged_all_the_same(void **state) {
     struct err err = {0};
     struct cost left;
     assert_int_equal(hold(s, "run:r", 10, 10, id, &err), 0);
-    assert_int_equal(store_hold_settle(s, id, &(struct cost){5000, 9000}, &err), 0);
+    assert_int_equal(store_hold_settle(s, id, &(struct cost){5000, 9000}, NULL, &err), 0);
     assert_int_equal(get(s, "run:r").spent_tokens, 5000);
     assert_int_equal(get(s, "run:r").spent_micro, 9000);
     assert_int_equal(store_account_left(s, "run:r", &left, &err), 0);
@@ -287,7 +288,7 @@ static void die_after(const char *home, int steps) {
         char id[ID_SIZE];
         if (steps >= 1 && hold(s, "run:r", 100, 1000, id, NULL) < 0)
             _exit(1);
-        if (steps >= 2 && store_hold_settle(s, id, &(struct cost){10, 50}, NULL) < 0)
+        if (steps >= 2 && store_hold_settle(s, id, &(struct cost){10, 50}, NULL, NULL) < 0)
             _exit(1);
         if (steps >= 3 && hold(s, "machine:m", 30, 200, id, NULL) < 0)
             _exit(1);
@@ -335,7 +336,7 @@ static void a_disk_that_fails_leaves_all_or_nothing(void **state) {
         struct err err = {0};
         faults_set(nth, ENOSPC, false, nth & 1, false);
         bool held = hold(s, "run:r", 100, 1000, id, &err) == 0;
-        bool settled = held && store_hold_settle(s, id, &(struct cost){10, 50}, &err) == 0;
+        bool settled = held && store_hold_settle(s, id, &(struct cost){10, 50}, NULL, &err) == 0;
         faults_set(0, 0, false, false, false);
         store_close(s);
         s = unit_store(dir.path, SEGMENT);
@@ -351,6 +352,81 @@ static void a_disk_that_fails_leaves_all_or_nothing(void **state) {
     assert_true(failed > 0 && done > 0);
 }
 
+/* Settles a call of this day (since 1970). */
+static void spend_on(struct store *s, const char *account, const char *model, int64_t day,
+                     struct cost cost) {
+    char id[ID_SIZE];
+    struct err err = {0};
+    const struct hold h = {.account = account,
+                           .model = model,
+                           .amount = cost,
+                           .least = cost,
+                           .priced = true,
+                           .now_ms = day * 86400 * 1000 + 5};
+    const struct cost_parts parts = {.in = 1, .cache_read = 2, .cache_write = 3, .out = 4};
+    if (store_hold(s, &h, id, &err) < 0 || store_hold_settle(s, id, &cost, &parts, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void spending_is_summed_by_day_model_and_machine(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s DEFER(store_closep) = family(dir.path);
+    static const struct {
+        enum spending_by by;
+        int64_t since;
+        size_t count;
+        const char *first;
+        uint64_t calls, tokens, micro;
+    } cases[] = {
+        {SPENDING_BY_DAY, 0, 2, "1974-02-03", 2, 70, 701},
+        {SPENDING_BY_DAY, 1495, 0, NULL, 0, 0, 0},
+        {SPENDING_BY_MODEL, 0, 2, "big", 1, 30, 700},
+        {SPENDING_BY_MACHINE, 0, 3, "fork", 1, 30, 700},
+        {SPENDING_BY_MACHINE, 1494, 2, "fork", 1, 30, 700},
+    };
+    put(s, "owner:bob", "", 0, 0);
+    spend_on(s, "machine:m", "small", 1493, (struct cost){20, 5});
+    spend_on(s, "owner:ann", "small", 1494, (struct cost){40, 1});
+    spend_on(s, "run:r", "big", 1494, (struct cost){30, 700});
+    spend_on(s, "owner:bob", "big", 1494, (struct cost){900, 900});
+    spend_on(s, "machine:m", "free", 1494, (struct cost){0, 0});
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct spending_row *rows = NULL;
+        size_t count = 0;
+        struct err err = {0};
+        assert_int_equal(store_spending(s, "ann", cases[i].by, cases[i].since, &rows, &count, &err),
+                         0);
+        assert_int_equal(count, cases[i].count);
+        if (count) {
+            assert_string_equal(rows[0].key, cases[i].first);
+            assert_int_equal(rows[0].calls, cases[i].calls);
+            assert_int_equal(rows[0].cost.tokens, cases[i].tokens);
+            assert_int_equal(rows[0].cost.micro, cases[i].micro);
+            assert_int_equal(rows[0].parts.cache_write, 3 * cases[i].calls);
+            assert_int_equal(rows[0].parts.out, 4 * cases[i].calls);
+        }
+        free(rows);
+    }
+}
+
+static void old_spending_is_dropped(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s DEFER(store_closep) = family(dir.path);
+    struct spending_row *rows = NULL;
+    size_t count = 0;
+    struct err err = {0};
+    spend_on(s, "machine:m", "old", 1000, (struct cost){1, 1});
+    spend_on(s, "machine:m", "kept", 1001, (struct cost){1, 1});
+    spend_on(s, "machine:m", "new", 1001 + SPENDING_DAYS, (struct cost){1, 1});
+    assert_int_equal(store_spending(s, "ann", SPENDING_BY_MODEL, 0, &rows, &count, &err), 0);
+    assert_int_equal(count, 2);
+    assert_string_equal(rows[0].key, "kept");
+    assert_string_equal(rows[1].key, "new");
+    free(rows);
+}
+
 UNIT_MAIN(cmocka_unit_test(a_call_is_held_for_all_and_settled_with_what_it_cost),
           cmocka_unit_test(the_smallest_budget_of_the_line_counts),
           cmocka_unit_test(a_fork_shares_what_is_left_and_never_doubles_it),
@@ -363,4 +439,6 @@ UNIT_MAIN(cmocka_unit_test(a_call_is_held_for_all_and_settled_with_what_it_cost)
           cmocka_unit_test(limits_change_and_parents_do_not),
           cmocka_unit_test(accounts_that_make_no_sense_are_refused),
           cmocka_unit_test(a_kill_between_hold_and_settle_leaves_the_hold_charged),
-          cmocka_unit_test(a_disk_that_fails_leaves_all_or_nothing))
+          cmocka_unit_test(a_disk_that_fails_leaves_all_or_nothing),
+          cmocka_unit_test(spending_is_summed_by_day_model_and_machine),
+          cmocka_unit_test(old_spending_is_dropped))
