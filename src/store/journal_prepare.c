@@ -4,8 +4,8 @@
 #include <time.h>
 
 #include "base/hex.h"
+#include "base/text/json_check.h"
 #include "store/journal_prepare.h"
-#include "store/json_check.h"
 
 static void prepared_free(struct prepared *p) {
     for (size_t i = 0; i < sizeof(p->texts) / sizeof(*p->texts); i++)

@@ -5,8 +5,8 @@
 #include "base/defer.h"
 #include "base/hex.h"
 #include "base/jot.h"
-#include "store/cursor.h"
-#include "store/json_check.h"
+#include "base/text/cursor.h"
+#include "base/text/json_check.h"
 
 enum field_type { FIELD_U64, FIELD_I64, FIELD_TEXT, FIELD_KIND, FIELD_ARGV, FIELD_EXIT };
 

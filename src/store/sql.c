@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/json_check.h"
+#include "base/text/json_check.h"
 #include "store/store.h"
 
 /* ---- Errors ---- */

@@ -1,8 +1,8 @@
-#include "store/json_check.h"
+#include "base/text/json_check.h"
 
 #include <string.h>
 
-#include "store/cursor.h"
+#include "base/text/cursor.h"
 
 enum { JSON_DEPTH = 32 };
 

@@ -1,5 +1,5 @@
 /*
- * The unread rest of a text, for the parsers of src/store.
+ * The unread rest of a text, for small parsers of text.
  *
  * Each function here removes the given text from the front of the rest and returns true. If the
  * rest begins with another text, it changes nothing and returns false.
