@@ -93,6 +93,11 @@ diff30: setup-test all
 	@CARREL_MODULES=$(or $(MODULES),200000) CARREL_SEED=$(or $(SEED),1000000) \
 		meson test -C $(BUILD) --no-rebuild --verbose -t 0 diff30 diff-cross
 
+# The compiler of AssemblyScript from npm (100 MB), which tests/cell/test_capabilities.py uses.
+asc:
+	@mkdir -p build/asc && cp tests/cell/asc/package*.json build/asc
+	@npm ci --prefix build/asc --silent --no-audit --no-fund --ignore-scripts
+
 # WASI programs from npm (60 MB), which tests/cell/test_guests.py runs: make cell-guests GUESTS='python rg'
 cell-guests:
 	@scripts/cell-guests build-guests $(GUESTS)
@@ -139,4 +144,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo diff30 cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-upgrade lint format install uninstall clean
+.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-upgrade lint format install uninstall clean

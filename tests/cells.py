@@ -51,6 +51,25 @@ PROGRAMS = {
     "strange": '(module (import "carrel" "log" (func (param i32 i32))) (func (export "_start")))',
 }
 
+
+
+def capable(body, data="", **imports):
+    """A module that imports functions of carrel.1 (name with _ for ., and type); `body` is that of _start, with the local $n."""
+    lines = "".join(f'(import "carrel.1" "{name.replace("_", ".")}" (func ${name} {kind}))' for name, kind in imports.items())
+    return f'(module {lines} (memory (export "memory") 2) {data} (func (export "_start") (local $n i32) {body}))'
+
+
+ANSWERING = {"answer": "(param i32 i32 i32) (result i32)", "result": "(param i32 i32) (result i32)"}
+PROGRAMS |= {
+    # The result of `echo` is its arguments; that of `caller` is the result of `echo` with the argument 7.
+    "echo": capable('(local.set $n (call $args)) (drop (call $answer (i32.const 100) (i32.const 0) (i32.const 60000)))'
+                    '(drop (call $result (i32.const 100) (local.get $n)))', args="(result i32)", **ANSWERING),
+    "caller": capable('(local.set $n (call $call (i32.const 0) (i32.const 4) (i32.const 4) (i32.const 1) (i64.const 0)))'
+                      '(drop (call $answer (i32.const 100) (i32.const 0) (i32.const 60000)))'
+                      '(drop (call $result (i32.const 100) (local.get $n)))', '(data (i32.const 0) "echo7")',
+                      call="(param i32 i32 i32 i32 i64) (result i32)", **ANSWERING),
+}
+
 NOENT = 44  # of WASI
 
 

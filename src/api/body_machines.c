@@ -70,6 +70,9 @@ const struct schema models_request_schema =
          "when to take a step (restore point): after every change, before a risky command, or on " \
          "request",                                                                                \
          .choices = policies},                                                                     \
+        {"allow", FIELD_TEXT, AT(type, base allow),                                                \
+         "cell: capabilities of its programs, such as `log,args`; a token needs the scope admin",  \
+         .max = 256},                                                                              \
     {                                                                                              \
         "metadata", FIELD_MAP, AT(type, base metadata),                                            \
             "names and values for the caller's own use", .max = 64                                 \
@@ -177,6 +180,8 @@ static const struct field machine_view[] = {
     {"idle_action", SHOW_TEXT, AT(struct machine_view, idle_action), NULL, .choices = idle_actions},
     {"steps", SHOW_TEXT, AT(struct machine_view, steps), "when steps are taken", .required = true,
      .choices = policies},
+    {"allow", SHOW_TEXT, AT(struct machine_view, allow),
+     "cell: capabilities of its programs, such as `log,args`; absent: none"},
     {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL},
     {"volumes", SHOW_JSON, AT(struct machine_view, volumes),
      "volumes of the machine, each with name, at and mode; only if one machine is shown"},

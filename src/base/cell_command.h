@@ -4,9 +4,12 @@
  */
 #pragma once
 
+/* The second name is for guests with MSG_FEATURE_ALLOW: two more words come before the program. */
 #define CELL_MACHINE_NAME "carrel-cell-command"
+#define CELL_ALLOWED_NAME "carrel-cell-allowed"
 
 enum {
-    CELL_METER_FD = 3,     /* memory of the guest that gets the fuel used so far */
-    CELL_WORDS_BEFORE = 4, /* arguments before the program's name */
+    CELL_METER_FD = 3,      /* memory of the guest that gets the fuel used so far */
+    CELL_WORDS_BEFORE = 4,  /* arguments before the program's name */
+    CELL_ALLOWED_BEFORE = 6 /* the same under CELL_ALLOWED_NAME */
 };

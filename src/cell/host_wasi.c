@@ -17,8 +17,9 @@ static bool outside_write(void *ctx, bool is_error, const void *bytes, size_t le
         link_err(s->link, bytes, len);
         return true;
     }
-    if (s->job->options->json)
-        return buf_add(&s->output, bytes, len);
+    struct session *top = session_top(s);
+    if (top->job->options->json)
+        return buf_add(&top->output, bytes, len);
     link_out(s->link, bytes, len);
     return true;
 }

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/banned.h"
+#include "base/capability.h"
 #include "base/cell_command.h"
 #include "base/defer.h"
 #include "base/fdio.h"
@@ -19,7 +20,7 @@
 enum { MODULE_MAX = 256 << 20 };
 
 bool is_machine_command(const char *name) {
-    return strcmp(name, CELL_MACHINE_NAME) == 0;
+    return strcmp(name, CELL_MACHINE_NAME) == 0 || strcmp(name, CELL_ALLOWED_NAME) == 0;
 }
 
 static int machine_fail(int status, const struct err *err) {
@@ -31,7 +32,12 @@ static int machine_fail(int status, const struct err *err) {
 
 /* --- the command --- */
 
-static int read_limits(char **argv, struct cell_options *ret, struct err *err) {
+/* Reads the words before the name of the program. Returns how many they are, or -1. */
+static int read_limits(int argc, char **argv, struct cell_options *ret, struct err *err) {
+    bool has_allow = strcmp(argv[0], CELL_ALLOWED_NAME) == 0;
+    int before = has_allow ? CELL_ALLOWED_BEFORE : CELL_WORDS_BEFORE;
+    if (argc <= before)
+        return err_set(err, ERR_INVALID, "the command has no program");
     struct {
         const char *text;
         uint64_t *to;
@@ -39,7 +45,10 @@ static int read_limits(char **argv, struct cell_options *ret, struct err *err) {
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++)
         if (parse_u64(limits[i].text, 0, UINT64_MAX, limits[i].to, err) < 0)
             return -1;
-    return 0;
+    if (has_allow && capabilities_parse(argv[4], &ret->allow, err) < 0)
+        return -1;
+    ret->machine = has_allow ? argv[5] : NULL;
+    return before;
 }
 
 /* A failure to map the memory is not an error: then the guest reads 0. */
@@ -143,14 +152,15 @@ int machine_main(int argc, char **argv, char **env) {
         err_sys(&err, "cannot give up the rights of the worker process");
         return machine_fail(CELL_STATUS_FAILED, &err);
     }
-    if (argc <= CELL_WORDS_BEFORE || read_limits(argv, &o, &err) < 0)
-        return CELL_STATUS_FAILED;
-    o.words = (const char *const *)(argv + CELL_WORDS_BEFORE);
-    o.word_count = argc - CELL_WORDS_BEFORE;
+    int before = read_limits(argc, argv, &o, &err);
+    if (before < 0)
+        return machine_fail(CELL_STATUS_FAILED, &err);
+    o.words = (const char *const *)(argv + before);
+    o.word_count = argc - before;
     o.dirs[o.dir_count++] = (struct cell_dir){.host = "/", .name = "/"};
     if (take_variables(env, &o, &err) < 0)
         return machine_fail(CELL_STATUS_FAILED, &err);
-    const char *name = argv[CELL_WORDS_BEFORE];
+    const char *name = argv[before];
     if (program_path(name, path) < 0)
         err_set(&err, ERR_LIMIT, "the name of the program is too long");
     else if (read_program(name, path, &file, &err) == 0 && refuse_native(path, &file, &err) == 0)

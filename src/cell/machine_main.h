@@ -4,6 +4,10 @@
  *
  *   NAME FUEL FUEL_PER_SECOND PAGES PROGRAM WORD...
  *
+ * or under CELL_ALLOWED_NAME, with the capabilities of the program ("log,args", or empty):
+ *
+ *   NAME FUEL FUEL_PER_SECOND PAGES CAPABILITIES MACHINE PROGRAM WORD...
+ *
  * Descriptor CELL_METER_FD is memory that the guest reads: the fuel used so far, in 8 bytes.
  */
 #pragma once

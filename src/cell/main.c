@@ -26,7 +26,7 @@
 #include "cell/session.h"
 #include "wasm/text/wast.h"
 
-enum { MAX_FILE = 256 << 20 };
+enum { MAX_FILE = 256 << 20, PROGRAM_NAME_SIZE = 65 };
 
 static const struct {
     const char *name;
@@ -124,6 +124,8 @@ static uint64_t memory_limit(const struct job *job) {
     const uint64_t fixed = UINT64_C(1) << 30, most = UINT64_C(1) << 46;
     uint64_t budget = cell_budget(job->options->memory);
     uint64_t files = (uint64_t)job->bytes.len * 64 + (uint64_t)(job->state.len + job->warm.len) * 2;
+    for (int i = 0; i < job->program_count; i++)
+        files += (uint64_t)job->programs[i].bytes.len * 64;
     return budget < most ? 5 * budget + files + 2 * fixed : 0;
 }
 
@@ -202,6 +204,35 @@ static bool reads_input(const struct cell_options *o) {
     return strcmp(o->verb, "run") == 0 || strcmp(o->verb, "fuel") == 0;
 }
 
+/* The programs of --program, which the program may call. */
+struct program_files {
+    struct named_program list[CELL_MAX_PROGRAMS];
+    char names[CELL_MAX_PROGRAMS][PROGRAM_NAME_SIZE];
+    struct buf bytes[CELL_MAX_PROGRAMS];
+    int count;
+};
+
+static void program_files_done(struct program_files *f) {
+    for (int i = 0; i < f->count; i++)
+        buf_done(&f->bytes[i]);
+}
+
+static int read_programs(const struct cell_options *o, struct program_files *ret, struct err *err) {
+    for (int i = 0; i < o->program_count; i++) {
+        const char *text = o->programs[i], *equals = strchr(text, '=');
+        int len = (int)(equals - text);
+        if (snprintf(ret->names[i], sizeof(ret->names[i]), "%.*s", len, text) != len ||
+            len >= PROGRAM_NAME_SIZE)
+            return err_set(err, ERR_INVALID, "--program %.40s...: the name is too long", text);
+        ret->bytes[i] = BUF(MAX_FILE);
+        ret->count++;
+        if (read_file(equals + 1, &ret->bytes[i], err) < 0)
+            return -1;
+        ret->list[i] = (struct named_program){ret->names[i], slice_of(&ret->bytes[i])};
+    }
+    return 0;
+}
+
 /* A script and the warm image of its interpreter; no image: `warm` is empty. */
 struct script_start {
     struct buf warm, request;
@@ -211,8 +242,9 @@ struct script_start {
 static int run_cell(const struct cell_options *o, const char *program,
                     const struct script_start *script, int (*body)(struct link *, const void *)) {
     struct buf file DEFER(buf_done) = BUF(MAX_FILE), state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
+    struct program_files programs DEFER(program_files_done) = {.count = 0};
     struct err err;
-    if (read_file(program, &file, &err) < 0)
+    if (read_file(program, &file, &err) < 0 || read_programs(o, &programs, &err) < 0)
         return main_fail(o, exit_code(err.code), &err);
     if (o->resume && read_file(o->resume, &state, &err) < 0)
         return main_fail(o, CELL_STATE, &err);
@@ -221,6 +253,8 @@ static int run_cell(const struct cell_options *o, const char *program,
                       .bytes = slice_of(&file),
                       .state = slice_of(&state),
                       .is_script = script,
+                      .programs = programs.list,
+                      .program_count = programs.count,
                       .is_terminal = {isatty(STDIN_FILENO), isatty(STDOUT_FILENO)}};
     if (script && script->warm.len > WARM_HEAD_SIZE) {
         job.warm = (struct slice){.data = (const uint8_t *)script->warm.data + WARM_HEAD_SIZE,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/banned.h"
+#include "base/capability.h"
 #include "wasm/text/wat_num.h"
 
 /* Each verb is a bit, so that an option can list the verbs that accept it. */
@@ -30,7 +31,7 @@ static const struct {
 };
 enum { VERB_COUNT = sizeof(verbs) / sizeof(*verbs) };
 
-enum value_kind { FLAG, NUMBER, TEXT, SPEC, GRANT, INVOKE, ENV, DIR_GRANT, LISTEN };
+enum value_kind { FLAG, NUMBER, TEXT, SPEC, GRANT, INVOKE, ENV, DIR_GRANT, LISTEN, ALLOW, PROGRAM };
 
 #define AT(field) offsetof(struct cell_options, field)
 #define NOWHERE ((size_t)-1)
@@ -51,8 +52,12 @@ static const struct option {
      "PAGES  limit of memories, tables, objects and code, in 64 KiB pages (default 4096)"},
     {"--grant", RUN | FUEL, GRANT, NOWHERE, NOWHERE,
      "NAME  allow calls of carrel.NAME: args_size, args_read, result, log, clock, random"},
+    {"--allow", RUN | FUEL, ALLOW, AT(allow), NOWHERE,
+     "LIST  allow functions of carrel.1: log,args,result,time,random,call (default: none)"},
+    {"--program", RUN | FUEL, PROGRAM, NOWHERE, NOWHERE,
+     "NAME=FILE  a program that the function call of carrel.1 finds as NAME"},
     {"--args", RUN | FUEL, TEXT, AT(input), NOWHERE,
-     "TEXT  input that the program reads with the host function carrel.args_read"},
+     "TEXT  input of carrel.args_read, or of carrel.1.args (JSON; default: list of WORDS)"},
     {"--env", RUN | FUEL, ENV, NOWHERE, NOWHERE,
      "NAME=VALUE  set a variable of a WASI program, which inherits none"},
     {"--dir", RUN | FUEL, DIR_GRANT, NOWHERE, NOWHERE,
@@ -110,6 +115,25 @@ static int add_grant(struct cell_options *o, const char *name, struct err *err) 
     if (strncmp(name, "carrel.", 7) == 0)
         name += 7;
     o->grants[o->grant_count++] = name;
+    return 0;
+}
+
+static int add_program(struct cell_options *o, const char *text, struct err *err) {
+    if (o->program_count == CELL_MAX_PROGRAMS)
+        return err_set(err, ERR_LIMIT, "--program is given more than %d times", CELL_MAX_PROGRAMS);
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text || !equals[1])
+        return err_set(err, ERR_INVALID, "--program %s: must be NAME=FILE", text);
+    o->programs[o->program_count++] = text;
+    return 0;
+}
+
+/* Adds to the capabilities of an earlier --allow. */
+static int add_allowed(struct cell_options *o, const char *text, struct err *err) {
+    uint32_t bits;
+    if (capabilities_parse(text, &bits, err) < 0)
+        return err_wrap(err, "--allow");
+    o->allow |= bits;
     return 0;
 }
 
@@ -178,6 +202,10 @@ static int take_value(struct args *a, const struct option *opt, struct cell_opti
         return read_spec(value, field(o, opt->at), err);
     case GRANT:
         return add_grant(o, value, err);
+    case ALLOW:
+        return add_allowed(o, value, err);
+    case PROGRAM:
+        return add_program(o, value, err);
     case DIR_GRANT:
         return add_dir(o, value, err);
     case LISTEN:

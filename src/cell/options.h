@@ -40,7 +40,8 @@ enum {
     CELL_MAX_GRANTS = 16,
     CELL_MAX_ENV = 256,
     CELL_MAX_DIRS = 16,
-    CELL_MAX_LISTEN = 4
+    CELL_MAX_LISTEN = 4,
+    CELL_MAX_PROGRAMS = 16
 };
 
 /* A directory of the host, and its name in the program. */
@@ -58,6 +59,9 @@ struct cell_options {
     int arg_count;
     const char *grants[CELL_MAX_GRANTS];
     int grant_count;
+    uint32_t allow;                          /* capabilities: bits of base/capability.h */
+    const char *programs[CELL_MAX_PROGRAMS]; /* NAME=FILE: programs that carrel.1.call finds */
+    int program_count;
     /* for programs of WASI: arguments, the name of the program first; variables NAME=VALUE */
     const char *const *words;
     int word_count;
@@ -76,6 +80,7 @@ struct cell_options {
     bool json;
     bool help;
     bool in_machine;         /* a command of a cell machine: machine_main.c */
+    const char *machine;     /* its name, for messages; NULL: not known */
     uint64_t fuel_rate;      /* limit of fuel per second; 0: none */
     _Atomic uint64_t *meter; /* gets the fuel used so far; NULL: none */
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/banned.h"
+#include "base/capability.h"
 #include "base/defer.h"
 #include "cell/json.h"
 #include "wasm/text/wat_explain.h"
@@ -13,7 +14,14 @@ enum { MAX_MESSAGES = 1 << 20 };
 
 void session_init(struct session *s, struct link *l, const struct job *job) {
     *s = (struct session){
-        .link = l, .job = job, .output = BUF(JAIL_MAX_TEXT), .log = BUF(JAIL_MAX_BLOB)};
+        .link = l,
+        .job = job,
+        .allowed = job->options->allow,
+        .output = BUF(JAIL_MAX_TEXT),
+        .log = BUF(JAIL_MAX_BLOB),
+        .answer = BUF(JAIL_MAX_TEXT),
+        .result = BUF(JAIL_MAX_TEXT),
+    };
     const char *input = job->options->input;
     if (input)
         s->input = (struct slice){.data = (const uint8_t *)input, .len = strlen(input)};
@@ -30,6 +38,14 @@ void session_done(struct session *s) {
     wasi_free(s->wasi);
     buf_done(&s->output);
     buf_done(&s->log);
+    buf_done(&s->answer);
+    buf_done(&s->result);
+}
+
+struct session *session_top(struct session *s) {
+    while (s->caller)
+        s = s->caller;
+    return s;
 }
 
 /* --- messages to the user --- */
@@ -44,6 +60,7 @@ static bool add_json_error(struct buf *b, const struct err *err) {
 int session_fail(struct session *s, int code, const struct err *err) {
     struct buf b DEFER(buf_done) = BUF(MAX_MESSAGES);
     bool json = s->job->options->json;
+    snprintf(s->why, sizeof(s->why), "%s", err->text);
     bool ok = json ? add_json_error(&b, err) && buf_addf(&b, "}\n")
                    : buf_addf(&b, "carrel: %s\n%s%s%s", err->text, err->remedy[0] ? "  " : "",
                               err->remedy, err->remedy[0] ? "\n" : "");
@@ -183,13 +200,21 @@ int session_load(struct session *s, struct slice bytes, int spec, uint64_t pages
 
 /* --- grants --- */
 
+static bool is_of(const struct wasm_import *in, const char *module) {
+    return in->module_size == strlen(module) && !memcmp(in->module, module, in->module_size);
+}
+
 /* Functions of WASI need no grant: what they reach does, such as a directory. */
-static bool is_granted(const struct wasm_import *in, const char *const *grants, int count) {
+static bool is_granted(const struct session *s, const struct wasm_import *in,
+                       const char *const *grants, int count) {
+    uint32_t capability;
+    if (host_has_capability(in, &capability))
+        return (s->allowed & capability) == capability;
     if (in->type.kind == WASM_FUNC &&
         wasi_find(in->module, in->module_size, in->name, in->name_size, in->type.func.n_params))
         return true;
-    if (in->type.kind != WASM_FUNC || in->module_size != 6 ||
-        memcmp(in->module, "carrel", 6) != 0 || !host_known(in->name, in->name_size))
+    if (in->type.kind != WASM_FUNC || !is_of(in, HOST_MODULE) ||
+        !host_known(in->name, in->name_size))
         return false;
     for (int i = 0; i < count; i++)
         if (strlen(grants[i]) == in->name_size && !memcmp(grants[i], in->name, in->name_size))
@@ -197,22 +222,46 @@ static bool is_granted(const struct wasm_import *in, const char *const *grants, 
     return false;
 }
 
+/* Writes the command that gives the program everything it imports of carrel.1. */
+static void remedy_capability(const struct session *s, struct err *err) {
+    const struct cell_options *o = s->job->options;
+    uint32_t bits = s->allowed, bit;
+    char list[CAPABILITIES_SIZE];
+    struct wasm_import in;
+    for (uint32_t i = 0; i < wasm_module_imports(s->module); i++) {
+        wasm_module_import(s->module, i, &in);
+        if (host_has_capability(&in, &bit))
+            bits |= bit;
+    }
+    capabilities_text(bits, list);
+    if (o->in_machine)
+        err_remedy(err, "grant it: carrel set %.60s --allow %s",
+                   o->machine ? o->machine : "MACHINE", list);
+    else
+        err_remedy(err, "grant it with --allow %s", list);
+}
+
 static int deny(struct session *s, const struct wasm_import *in) {
     struct err err;
+    uint32_t capability;
     int module = (int)(in->module_size < 80 ? in->module_size : 80);
     int name = (int)(in->name_size < 80 ? in->name_size : 80);
     err_set(&err, ERR_DENIED, "the module imports %.*s.%.*s, which was not granted", module,
             in->module, name, in->name);
-    if (s->job->options->in_machine) {
-        err_remedy(&err, "programs in cell machines have WASI preview 1 and nothing else");
+    if (host_has_capability(in, &capability)) {
+        remedy_capability(s, &err);
         return session_fail(s, CELL_DENIED, &err);
     }
-    bool ours = in->module_size == 6 && !memcmp(in->module, "carrel", 6);
-    if (ours && host_known(in->name, in->name_size))
+    if (s->job->options->in_machine) {
+        err_remedy(&err,
+                   "programs in cell machines have WASI preview 1 and carrel.1, and nothing else");
+        return session_fail(s, CELL_DENIED, &err);
+    }
+    if (is_of(in, HOST_MODULE) && host_known(in->name, in->name_size))
         err_remedy(&err, "grant it with --grant %.*s", name, in->name);
     else
-        err_remedy(&err, "this host function does not exist; WASI preview 1 and carrel.{" HOST_NAMES
-                         "} do");
+        err_remedy(&err, "this host function does not exist; WASI preview 1, carrel.1 and "
+                         "carrel.{" HOST_NAMES "} do");
     return session_fail(s, CELL_DENIED, &err);
 }
 
@@ -228,9 +277,15 @@ int session_check_grants(struct session *s, const char *const *grants, int count
     for (uint32_t i = 0; i < wasm_module_imports(s->module); i++) {
         struct wasm_import in;
         wasm_module_import(s->module, i, &in);
-        if (!is_granted(&in, grants, count))
+        s->has_capabilities = s->has_capabilities || is_of(&in, HOST_CAPABILITIES);
+        if (!is_granted(s, &in, grants, count))
             return deny(s, &in);
         s->has_wasi = s->has_wasi || wasi_is_module(in.module, in.module_size);
+    }
+    if (s->has_capabilities && !s->replay && s->input.data &&
+        !host_is_json(s->input.data, s->input.len)) {
+        err_set(&err, ERR_INVALID, "--args is not JSON, which programs with carrel.1 require");
+        return session_fail(s, CELL_USAGE, &err);
     }
     return CELL_OK;
 }
@@ -313,7 +368,7 @@ static void session_pace(struct session *s, uint64_t used) {
 /* Tells the machine how much fuel was used, also if this process is killed later. */
 static void session_meter(struct session *s) {
     const struct cell_options *o = s->job->options;
-    uint64_t used = wasm_fuel_used(s->store);
+    uint64_t used = s->fuel_outside + wasm_fuel_used(s->store);
     if (o->meter)
         atomic_store_explicit(o->meter, used, memory_order_relaxed);
     session_pace(s, used);

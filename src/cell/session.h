@@ -14,6 +14,12 @@
 #include "wasm/text/wat.h"
 #include "wasm/wasm.h"
 
+/* Another program that a program may call by its name. */
+struct named_program {
+    const char *name;
+    struct slice bytes;
+};
+
 /* The files that the parent process read, and the options. */
 struct job {
     const struct cell_options *options;
@@ -22,6 +28,8 @@ struct job {
     bool is_script;             /* the program is an interpreter that runs a script */
     struct slice warm, request; /* state of a warm image and its request; empty: start cold */
     bool is_terminal[2];        /* standard input, standard output */
+    const struct named_program *programs; /* those of --program */
+    int program_count;
 };
 
 struct session {
@@ -47,6 +55,14 @@ struct session {
     struct slice request;    /* bytes that standard input begins with */
     bool is_warm;            /* resumed from a warm image, after it had used fuel_before */
     uint64_t fuel_before;
+    uint32_t allowed;       /* capabilities of carrel.1, as bits of base/capability.h */
+    bool has_capabilities;  /* the module imports carrel.1 */
+    struct buf answer;      /* of the last call of carrel.1 that has one */
+    struct buf result;      /* the JSON text that the program passed to carrel.1.result */
+    struct session *caller; /* the program that called this one, or NULL */
+    int depth;              /* number of callers */
+    uint64_t fuel_outside;  /* fuel that the callers had used before */
+    char why[sizeof(((struct err *)0)->text)]; /* last error of session_fail() */
     char difference[300]; /* first difference between a replay and its log; or empty */
 };
 
@@ -85,13 +101,27 @@ void session_place(const struct session *s, size_t offset, char *out, size_t siz
 /* Writes the name of a function: "$name" or "func 3"; at most size bytes. */
 void session_func_name(const struct session *s, uint32_t func, char *out, size_t size);
 
-/* --- host functions (host.c) --- */
+/* Returns the program that the command runs: s, or the first of its callers. */
+struct session *session_top(struct session *s);
+
+/* --- host functions (host.c, host_caps.c, host_call.c) --- */
+
+/* The modules of host functions. Those of the second need --allow. */
+#define HOST_MODULE "carrel"
+#define HOST_CAPABILITIES "carrel.1"
 
 /* The names of all host functions, for messages. */
 #define HOST_NAMES "args_size,args_read,result,log,clock,random"
 
 /* True if module "carrel" has a host function of this name. */
 bool host_known(const char *name, size_t len);
+/* True if the import is a function of carrel.1; *ret is the bit that --allow must give, or 0. */
+bool host_has_capability(const struct wasm_import *in, uint32_t *ret);
+/* True if the bytes are one JSON value in UTF-8. */
+bool host_is_json(const void *bytes, size_t len);
+/* Writes the answer and result of carrel.1 in front of the state of the store, and reads them. */
+bool host_capabilities_save(const struct session *s, struct buf *ret);
+int host_capabilities_resume(struct session *s, struct slice *state, struct err *err);
 
 enum host_fit { HOST_FITS, HOST_OTHER_TYPE, HOST_NONE };
 

@@ -76,7 +76,8 @@ static bool add_lack(struct buf *b, const struct wasm_import *in) {
         return false;
     if (fit == HOST_OTHER_TYPE)
         return buf_addf(b, "the host function has the type ") && type_text_add(b, &type);
-    return buf_addf(b, "no host has it; hosts have WASI preview 1 and carrel.{" HOST_NAMES "}");
+    return buf_addf(b, "no host has it; hosts have WASI preview 1, carrel.1 and carrel.{" HOST_NAMES
+                       "}");
 }
 
 /* Warns about imports that can never be granted: as lines, or as a list of JSON texts. */

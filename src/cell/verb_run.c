@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/banned.h"
+#include "base/capability.h"
 #include "base/defer.h"
 #include "cell/json.h"
 #include "cell/session.h"
@@ -174,6 +175,8 @@ static bool add_json_report(struct buf *b, struct session *s, const struct endin
               buf_addf(b, ",\"fuel\":%" PRIu64 ",\"memory_hash\":\"", run_fuel(s)) &&
               add_hash(b, hash) && buf_addf(b, "\",\"output\":") &&
               json_string(b, s->output.len ? s->output.data : "", s->output.len);
+    if (ok && s->result.len)
+        ok = buf_addf(b, ",\"result\":") && json_string(b, s->result.data, s->result.len);
     if (ok && s->has_wasi && e->outcome == WASM_DONE)
         ok = buf_addf(b, ",\"exit_code\":%" PRIu32, e->exit_code);
     if (ok && s->job->is_script)
@@ -192,6 +195,11 @@ static bool add_results(struct buf *b, const struct cell_values *values) {
     for (uint32_t i = 0; ok && i < values->count; i++)
         ok = value_print(&values->list[i], b) && buf_addf(b, "\n");
     return ok;
+}
+
+/* Writes the result that the program passed to carrel.1.result, if any. */
+static bool add_result_json(struct buf *b, const struct session *s) {
+    return !s->result.len || (buf_add(b, s->result.data, s->result.len) && buf_addf(b, "\n"));
 }
 
 /* After a trap at the memory limit, tells how to raise the limit. */
@@ -236,7 +244,7 @@ int tell_ending(struct session *s, const struct ending *e) {
     if (s->job->options->json)
         ok = add_json_report(&b, s, e, hash);
     else
-        ok = add_results(&b, &e->values) && add_reason(&why, s, e) &&
+        ok = add_results(&b, &e->values) && add_result_json(&b, s) && add_reason(&why, s, e) &&
              (s->job->options->in_machine || add_fuel(s->has_wasi ? &why : &b, s));
     if (!ok) {
         err_set(&err, ERR_LIMIT, "the report of the run is too large");
@@ -252,6 +260,9 @@ int tell_ending(struct session *s, const struct ending *e) {
 
 /* --- recording --- */
 
+/* In the list of granted functions of a log: this is a capability of carrel.1. */
+#define ALLOWED "allow:"
+
 static bool start_log(struct session *s, struct slice function, const struct cell_values *args) {
     const struct cell_options *o = s->job->options;
     struct buf grants DEFER(buf_done) = BUF(1 << 12);
@@ -259,6 +270,9 @@ static bool start_log(struct session *s, struct slice function, const struct cel
     const uint8_t *module = wasm_module_bytes(s->module, &size);
     for (int i = 0; i < o->grant_count; i++)
         if (!buf_addf(&grants, "%s\n", o->grants[i]))
+            return false;
+    for (size_t i = 0; capability_name(i); i++)
+        if (s->allowed & UINT32_C(1) << i && !buf_addf(&grants, ALLOWED "%s\n", capability_name(i)))
             return false;
     struct cell_start start = {.spec = (uint8_t)o->spec,
                                .fuel = o->fuel,
@@ -295,7 +309,8 @@ static int log_full(struct session *s) {
 int send_state(struct session *s, bool is_image) {
     struct buf state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
     struct err err;
-    if ((s->has_wasi && !host_wasi_save(s, &state)) || wasm_capture(s->store, &state, &err) < 0)
+    if ((s->has_capabilities && !host_capabilities_save(s, &state)) ||
+        (s->has_wasi && !host_wasi_save(s, &state)) || wasm_capture(s->store, &state, &err) < 0)
         return session_fail(s, err.code == ERR_LIMIT ? CELL_LIMIT : CELL_STATE, &err);
     if (is_image)
         send_image_head(s, (struct slice){.data = (const uint8_t *)state.data, .len = state.len});
@@ -333,7 +348,8 @@ static bool hosts_are_granted(const struct session *s) {
 
 int resume_store(struct session *s, struct slice state, struct err *err) {
     struct wasm_modules modules = {.find = find_module, .ctx = s};
-    if ((s->has_wasi && host_wasi_resume(s, &state, err) < 0) ||
+    if ((s->has_capabilities && host_capabilities_resume(s, &state, err) < 0) ||
+        (s->has_wasi && host_wasi_resume(s, &state, err) < 0) ||
         wasm_resume(s->engine, state.data, state.len, &modules, &s->store, err) < 0)
         return -1;
     if (wasm_instances(s->store) != 1 || !hosts_are_granted(s)) {
@@ -434,19 +450,24 @@ static int differs(struct session *s, const char *what) {
 
 /*
  * Splits the names of granted host functions in a log, each followed by a newline. The strings are
- * in `room`.
+ * in `room`. Capabilities of carrel.1 go into s->allowed.
  */
-static int split_grants(struct slice names, struct buf *room, const char **list) {
+static int split_grants(struct session *s, struct slice names, struct buf *room,
+                        const char **list) {
+    const size_t head = strlen(ALLOWED);
     int count = 0;
+    s->allowed = 0;
     if (!buf_add(room, names.data, names.len))
         return 0;
-    for (char *p = room->data; names.len && count < CELL_MAX_GRANTS; count++) {
-        char *end = strchr(p, '\n');
+    for (char *p = room->data, *end; names.len && count < CELL_MAX_GRANTS; p = end + 1) {
+        end = strchr(p, '\n');
         if (!end)
             break;
         *end = '\0';
-        list[count] = p;
-        p = end + 1;
+        if (strncmp(p, ALLOWED, head) == 0)
+            s->allowed |= capability_bit(p + head, strlen(p + head));
+        else
+            list[count++] = p;
     }
     return count;
 }
@@ -483,7 +504,7 @@ static int compare_end(struct session *s, const struct ending *e, const struct c
 static int run_replay(struct session *s, struct cell_log *log) {
     struct buf room DEFER(buf_done) = BUF(1 << 12);
     const char *grants[CELL_MAX_GRANTS];
-    int count = split_grants(log->start.grants, &room, grants);
+    int count = split_grants(s, log->start.grants, &room, grants);
     struct ending e;
     s->replay = log;
     s->input = log->start.input;

@@ -53,6 +53,12 @@ struct new_options {
          OPTION_NUMBER,                                                                          \
          offsetof(type, member.spec.fuel_rate),                                                  \
          "cell: limit of instructions per second (default: unlimited)"},                         \
+        {0,                                                                                      \
+         "allow",                                                                                \
+         "LIST",                                                                                 \
+         OPTION_TEXT,                                                                            \
+         offsetof(type, member.spec.allow),                                                      \
+         "cell: capabilities of its programs, such as log,args (default: none)"},                \
         {0, "ttl", "TIME", OPTION_DURATION, offsetof(type, member.spec.ttl_ms), SPEC_TTL_HELP},  \
         {0,                                                                                      \
          "idle",                                                                                 \

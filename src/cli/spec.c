@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/amount.h"
+#include "base/capability.h"
 #include "base/limits.h"
 
 void spec_put_duration(struct jot *j, const char *name, uint64_t ms) {
@@ -99,6 +100,9 @@ static int spec_check(const struct spec *s, struct err *err) {
         {"--fuel", AMOUNT_ONES, s->fuel, 1, LIMIT_FUEL_MAX},
         {"--fuel-rate", AMOUNT_ONES, s->fuel_rate, 1, LIMIT_FUEL_MAX},
     };
+    uint32_t bits;
+    if (s->allow && capabilities_parse(s->allow, &bits, err) < 0)
+        return err_wrap(err, "--allow");
     return ranges_check(rows, sizeof(rows) / sizeof(*rows), err);
 }
 
@@ -113,6 +117,8 @@ int spec_put(struct jot *j, const struct spec *s, const struct grants *g, const 
         put_dirs(j, g, plan);
     if (put_volumes(j, &s->volumes, err) < 0)
         return -1;
+    if (s->allow)
+        jot_string(j, "allow", s->allow);
     if (s->unreviewed)
         jot_bool(j, "unreviewed", true);
     if (s->guard)

@@ -12,6 +12,7 @@ struct spec {
     uint64_t mem, cpu_milli, pids, disk, ttl_ms; /* 0: not given */
     uint64_t fuel, fuel_rate;                    /* of a cell; 0: not given */
     struct option_list dirs, volumes;
+    const char *allow; /* capabilities of programs in a cell; NULL: not given */
     bool unreviewed, guard;
 };
 

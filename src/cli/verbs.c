@@ -331,6 +331,8 @@ const struct option_row set_rows[] = {
     {0, "fuel", "N", OPTION_NUMBER, SET(spec.fuel), "cell: limit of instructions of each command"},
     {0, "fuel-rate", "N", OPTION_NUMBER, SET(spec.fuel_rate),
      "cell: limit of instructions per second"},
+    {0, "allow", "LIST", OPTION_TEXT, SET(spec.allow),
+     "cell: capabilities of its programs, such as log,args; '' removes all"},
     {0, "ttl", "TIME", OPTION_DURATION, SET(spec.ttl_ms),
      "delete the machine and its files this long from now"},
     {0, "idle", "TIME", OPTION_DURATION, SET(idle_ms),

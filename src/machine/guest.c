@@ -85,6 +85,10 @@ bool guest_is_cell(const struct guest *g) {
     return guest_incarnation(g) && guest_features(g) & MSG_FEATURE_CELL;
 }
 
+bool guest_takes_capabilities(const struct guest *g) {
+    return guest_is_cell(g) && guest_features(g) & MSG_FEATURE_ALLOW;
+}
+
 bool guest_has_copies(const struct guest *g) {
     return !guest_incarnation(g) || guest_features(g) & MSG_FEATURE_COPY;
 }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/capability.h"
 #include "base/limits.h"
 
 static bool kind_is_cell(const char *kind) {
@@ -52,15 +53,29 @@ int cell_check_request(const struct machine_request *r, struct err *err) {
         return 0;
     if (kind_is_cell(r->kind))
         return check_cell(r, err);
+    if (r->allow) {
+        err_set(err, ERR_UNSUPPORTED, "a box does not support capabilities of programs (--allow)");
+        return err_remedy(err, "use --net, --models and carrel grant, or --kind cell");
+    }
     if (!r->limits.fuel.is && !r->limits.fuel_rate.is)
         return 0;
     err_set(err, ERR_UNSUPPORTED, "a box does not support limits of fuel (--fuel, --fuel-rate)");
     return err_remedy(err, "limit its processors with --cpus, or use --kind cell");
 }
 
-void cell_fill_row(const struct machine_request *r, struct machine_row *row) {
+int cell_allow(const char *allow, struct machine_row *row, struct err *err) {
+    uint32_t bits;
+    if (capabilities_parse(allow, &bits, err) < 0)
+        return -1;
+    capabilities_text(bits, row->allowed);
+    return 0;
+}
+
+int cell_fill_row(const struct machine_request *r, struct machine_row *row, struct err *err) {
+    const char *allow = r->from.machine ? r->from.allowed : r->allow;
     if (!kind_is_cell(row->kind))
-        return;
+        return 0;
     row->fuel = r->limits.fuel.is ? r->limits.fuel.value : LIMIT_FUEL;
     row->fuel_rate = r->limits.fuel_rate.is ? r->limits.fuel_rate.value : 0;
+    return allow ? cell_allow(allow, row, err) : 0;
 }

@@ -11,7 +11,9 @@
 bool live_is_cell(const struct live *l);
 /* Refuses what the kind of machine in a request does not support. */
 int cell_check_request(const struct machine_request *r, struct err *err);
-/* Sets limits and defaults of a new cell machine; leaves other rows alone. */
-void cell_fill_row(const struct machine_request *r, struct machine_row *row);
+/* Sets limits, capabilities and defaults of a new cell machine; leaves other rows alone. */
+int cell_fill_row(const struct machine_request *r, struct machine_row *row, struct err *err);
+/* Writes the capabilities of a request into the row, each once and in one order. */
+int cell_allow(const char *allow, struct machine_row *row, struct err *err);
 /* Refuses an operation on a cell machine, such as "terminals". Other machines: 0. */
 int cell_refuse(const struct live *l, const char *what, struct err *err);

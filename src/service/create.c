@@ -282,8 +282,7 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
     snprintf(row->name, sizeof(row->name), "%s", r->name ? r->name : "");
     snprintf(row->kind, sizeof(row->kind), "%s", r->kind ? r->kind : "box");
     snprintf(row->key, sizeof(row->key), "%s", r->key ? r->key : "");
-    cell_fill_row(r, row);
-    if (settle_image(s, who, r, row, err) < 0 ||
+    if (cell_fill_row(r, row, err) < 0 || settle_image(s, who, r, row, err) < 0 ||
         pairs_json(&r->metadata, "metadata", &row->metadata, err) < 0)
         return -1;
     return pairs_json(&r->env, "env", &row->env, err);

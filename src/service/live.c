@@ -194,6 +194,7 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
         .idle_ms = row->idle_ms,
         .idle_action = row->idle_ms ? idle_action_name(row->idle_action) : NULL,
         .steps = step_policy_name(row->steps),
+        .allow = row->allowed[0] ? row->allowed : NULL,
         .metadata = row->metadata,
         .warnings = row->warnings && *row->warnings ? row->warnings : NULL,
     };

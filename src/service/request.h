@@ -101,13 +101,15 @@ struct machine_request {
     struct rows grants;   /* struct grant_request */
     struct given expires; /* time after which all grants of this request are revoked */
     const char *steps;    /* when steps are taken: every, risky, manual; NULL: as configured */
+    const char *allow;    /* cell: capabilities of its programs, such as "log,args" */
     bool unreviewed;
     bool guard; /* see service_net_guard() */
     struct {
         const char *stack; /* layers of the source; NULL: only the image */
         const char *machine, *step;
-        bool drifted; /* accept that the host's packages have changed */
-    } from;           /* source of a fork */
+        const char *allowed; /* capabilities of the source */
+        bool drifted;        /* accept that the host's packages have changed */
+    } from;                  /* source of a fork */
     /* Set by the front end, not part of the body. */
     bool ephemeral; /* ends with the daemon at the latest */
     bool early;     /* answered before the guest is ready: a command follows at once */
@@ -119,6 +121,7 @@ struct update_request {
     struct given ttl, idle;
     const char *idle_action;
     const char *steps;
+    const char *allow; /* as in machine_request; empty: none */
     struct texts metadata;
     struct models_request models; /* only its limits; money already spent still counts */
 };

@@ -21,8 +21,12 @@ const struct right_row right_rows[RIGHT_COUNT] = {
                                "let a machine use a secret"},
     [RIGHT_MACHINE_GRANTS] = {"MachineRequest.grants", SCOPE_RUN, ROLE_OWNER,
                               "grant a machine files, databases, repositories or identities"},
+    [RIGHT_MACHINE_ALLOW] = {"MachineRequest.allow", SCOPE_RUN, ROLE_OWNER,
+                             "give programs of a machine capabilities"},
     [RIGHT_UPDATE_MODELS] = {"UpdateRequest.models", SCOPE_RUN, ROLE_OWNER,
                              "change the model budget of a machine"},
+    [RIGHT_UPDATE_ALLOW] = {"UpdateRequest.allow", SCOPE_RUN, ROLE_OWNER,
+                            "change the capabilities of programs of a machine"},
     [RIGHT_RUN_MODEL] = {"RunStart.model", SCOPE_RUN, ROLE_OWNER,
                          "use a model provider of carrel.conf"},
     [RIGHT_RUN_URL] = {"RunStart.keys", SCOPE_RUN, ROLE_OWNER,
@@ -105,6 +109,7 @@ int authorise_machine(const struct caller *who, const struct machine_request *r,
         {m->allow || m->tokens.is || m->money.is, RIGHT_MACHINE_MODELS},
         {r->secrets.count, RIGHT_MACHINE_SECRETS},
         {r->grants.count, RIGHT_MACHINE_GRANTS},
+        {r->allow, RIGHT_MACHINE_ALLOW},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
         if (rows[i].asked && authorise(who, rows[i].right, err) < 0)

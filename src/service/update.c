@@ -15,8 +15,9 @@ static int apply_update(struct live *l, const struct caller *who, const struct u
                         struct machine_row *row, struct err *err) {
     *row = l->row;
     const struct machine_request limits = {
-        .kind = l->row.kind, .image = l->row.image, .limits = r->limits};
-    if (cell_check_request(&limits, err) < 0)
+        .kind = l->row.kind, .image = l->row.image, .limits = r->limits, .allow = r->allow};
+    if ((r->allow && authorise(who, RIGHT_UPDATE_ALLOW, err) < 0) ||
+        cell_check_request(&limits, err) < 0 || (r->allow && cell_allow(r->allow, row, err) < 0))
         return -1;
     if (r->name && !machine_name_ok(r->name))
         return err_set(err, ERR_INVALID, "'%s' is not a valid machine name", r->name);
@@ -76,6 +77,7 @@ static struct machine_row updated_row(const struct update *u) {
     row.idle_ms = wanted->idle_ms;
     row.idle_action = wanted->idle_action;
     row.steps = wanted->steps;
+    memcpy(row.allowed, wanted->allowed, sizeof(row.allowed));
     if (u->metadata)
         row.metadata = u->metadata;
     return row;

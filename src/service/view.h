@@ -27,6 +27,7 @@ struct machine_view {
     uint64_t idle_ms;
     const char *idle_action;
     const char *steps;    /* when a step is taken: every, risky, manual */
+    const char *allow;    /* cell: capabilities of its programs, such as "log,args"; NULL: none */
     const char *metadata; /* JSON object */
     const char *volumes;  /* JSON array, if one machine is shown; NULL: it has none */
     const char *warnings;

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/capability.h"
 #include "base/sha256.h"
 #include "store/db.h"
 #include "store/owners.h"
@@ -73,10 +74,11 @@ struct machine_row {
     uint64_t cpu_milli;
     uint64_t pids;
     uint64_t disk_bytes;
-    uint64_t fuel;      /* cell: limit of each command; box: 0 */
-    uint64_t fuel_rate; /* cell: limit of fuel per second of each command; 0: none */
-    uint64_t ttl_ms;    /* total lifetime from created_ms; 0: no limit */
-    uint64_t idle_ms;   /* 0: never idle */
+    uint64_t fuel;                   /* cell: limit of each command; box: 0 */
+    uint64_t fuel_rate;              /* cell: limit of fuel per second of each command; 0: none */
+    char allowed[CAPABILITIES_SIZE]; /* cell: capabilities of its programs, such as "log,args" */
+    uint64_t ttl_ms;                 /* total lifetime from created_ms; 0: no limit */
+    uint64_t idle_ms;                /* 0: never idle */
     enum idle_action idle_action;
     enum step_policy steps;
     uint64_t incarnation; /* identifies the guest (process 1) of the machine; 0: not known yet */

@@ -190,6 +190,9 @@ const char *const schema_steps[] = {
     " cache_write INTEGER NOT NULL, written INTEGER NOT NULL,"
     " PRIMARY KEY (owner, day, machine, model)) STRICT, WITHOUT ROWID;"
     "CREATE INDEX spending_day ON spending(day);",
+
+    /* 22: capabilities of programs in a cell machine. */
+    "ALTER TABLE machines ADD COLUMN allowed TEXT NOT NULL DEFAULT '';",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -53,6 +53,7 @@ static const struct column machine_columns[] = {
     {U32(machine_row, state_by)},
     {U64(machine_row, fuel)},
     {U64(machine_row, fuel_rate)},
+    {TEXT(machine_row, allowed)},
 };
 
 static const struct column image_columns[] = {

@@ -4,10 +4,10 @@
  * taken SPAWNER ATTACK MODE:DIR...: in the jail of a worker with these directories; SPAWNER
  *   "none": in the jail of a worker without files.
  * taken outside ATTACK MODE:DIR...: without a jail, where the attack must work.
- * carrel-cell-command FUEL RATE PAGES ATTACK WHERE: as the worker of a cell machine. WHERE:
- * "jailed" in its jail; "parent" beside it, without rights; "free" with the rights that the guest
- * gave it. The exit status is 0 if the attack worked, 1 if the system call failed, 3 if it ended
- * the worker.
+ * carrel-cell-allowed FUEL RATE PAGES CAPABILITIES MACHINE ATTACK WHERE: as the worker of a cell
+ * machine. WHERE: "jailed" in its jail; "parent" beside it, without rights; "free" with the rights
+ * that the guest gave it. The exit status is 0 if the attack worked, 1 if the system call failed, 3
+ * if it ended the worker.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -222,18 +222,18 @@ static int taken_command(int argc, char **argv) {
                      .is_in_machine = true,
                      .state = BUF(10),
                      .log = BUF(10)};
-    struct target t = {.attack = argc > 5 ? argv[4] : "", .dirs = {open("/", O_RDONLY)}};
+    struct target t = {.attack = argc > 7 ? argv[6] : "", .dirs = {open("/", O_RDONLY)}};
     struct err err = {0};
     claim_fuel();
-    if (argc < 6 || (strcmp(argv[5], "free") != 0 && jail_give_up_rights() < 0))
+    if (argc < 8 || (strcmp(argv[7], "free") != 0 && jail_give_up_rights() < 0))
         return 4;
-    if (strcmp(argv[5], "jailed") != 0)
+    if (strcmp(argv[7], "jailed") != 0)
         return attack(NULL, &t);
     return taken_code(jail_run(&j, attack, &t, &err), &err);
 }
 
 int main(int argc, char **argv) {
-    if (argc > 0 && strcmp(argv[0], CELL_MACHINE_NAME) == 0)
+    if (argc > 0 && strcmp(argv[0], CELL_ALLOWED_NAME) == 0)
         return taken_command(argc, argv);
     struct jail j = {.out_fd = 1, .err_fd = 2, .state = BUF(10), .log = BUF(10)};
     struct target t = {.attack = argc > 2 ? argv[2] : ""};

@@ -111,7 +111,7 @@ TABLE = [
      r"add \(func \(param i32 i32\) \(result i32\)\), div \(func \(param i32 i32\) \(result i32\)\), spin \(func\), ...\n"),
     ("run entry.wat", 2, r"--invoke NAME ARG...: main \(func \(param i32 i32\)\)\n"),
     ("fuel entry.wat", 2, "module entry.wat has no entry point"),
-    ("check http.wat", 0, r"^warning: import env.http_get: no host has it; hosts have WASI preview 1 and carrel.\{args_size,"),
+    ("check http.wat", 0, r"^warning: import env.http_get: no host has it; hosts have WASI preview 1, carrel.1 and carrel.\{args_size,"),
     ("check types.wat", 0, r"^warning: import carrel.log: the host function has the type \(func \(param i32 i32\)\)\n$"),
     ("check http.wat --json", 0, r'"warnings":\["import env.http_get: no host has it;'),
     ("check hello.wat --json", 0, r'"warnings":\[\]'),

@@ -112,6 +112,52 @@ def test_running_program_is_found_again_by_the_next_daemon(fresh):
     assert done["reason"] == "timeout" and done["usage"]["fuel"] > 1_000_000
 
 
+# ---- capabilities ----
+
+def test_programs_have_the_capabilities_of_their_machine(daemon, cell):
+    m = cell(allow="result,args", name="capable")
+    assert daemon.get(f"/v1/machines/{m}")["allow"] == "args,result"
+    assert run(daemon, m, "echo", "one", "two words") == (0, '["one","two words"]\n', "")
+    status, out, said = run(daemon, m, "caller")
+    assert (status, out) == (126, "") and "imports carrel.1.call, which was not granted" in said
+    command = said.split("grant it: ")[1].split()
+    assert command == ["carrel", "set", "capable", "--allow", "args,result,call"]
+    assert daemon.patch(f"/v1/machines/{m}", {"allow": command[-1]})["allow"] == "args,result,call"
+    assert run(daemon, m, "caller") == (0, "7\n", "")
+    assert "allow" not in daemon.patch(f"/v1/machines/{m}", {"allow": ""})
+    assert run(daemon, m, "echo")[0] == 126
+
+
+def test_cell_has_no_capabilities_by_default_and_a_box_never(daemon, cell):
+    m = cell()
+    assert "allow" not in daemon.get(f"/v1/machines/{m}")
+    status, _, said = run(daemon, m, "echo")
+    assert status == 126 and f"carrel set {m} --allow args,result" in said
+    assert refused(daemon.machine, allow="log").code == "unsupported"
+    assert refused(daemon.patch, f"/v1/machines/{daemon.machine()}", {"allow": "log"}).code == "unsupported"
+    why = refused(cell, allow="log,fly")
+    assert why.code == "invalid" and "capability 'fly' does not exist" in str(why)
+
+
+def test_fork_and_the_next_daemon_keep_the_capabilities(fresh):
+    d = fresh()
+    d.request("POST", "/v1/images", cells.image(), name=IMAGE)
+    m = d.machine(kind="cell", image=IMAGE, allow="args,result")
+    fork, = d.post(f"/v1/machines/{m}/fork", {})["machines"]
+    d.restart()
+    for id in (m, fork if isinstance(fork, str) else fork["id"]):
+        assert d.get(f"/v1/machines/{id}")["allow"] == "args,result"
+        assert run(d, id, "echo", "x")[:2] == (0, '["x"]\n')
+
+
+def test_called_program_uses_the_fuel_of_the_command(daemon, cell):
+    m = cell(allow="args,result,call")
+    fuel = lambda *words: daemon.exec(m, list(words))["exec"]["usage"]["fuel"]
+    assert fuel("caller") > fuel("echo", "7") + 2000
+    daemon.patch(f"/v1/machines/{m}", {"limits": {"fuel": 4000}})
+    assert daemon.exec(m, ["caller"])["exec"]["usage"]["fuel"] <= 4000
+
+
 # ---- native programs ----
 
 def test_native_programs_never_run_in_a_cell(daemon, cell):

@@ -27,6 +27,8 @@ TRY = {
     "MachineRequest.models": ("POST", "/v1/machines", {"models": {"allow": True}, "image": "no-such-image"}),
     "MachineRequest.secrets": ("POST", "/v1/machines", {"secrets": [{"name": "NONE", "host": "example.test"}]}),
     "MachineRequest.grants": ("POST", "/v1/machines", {"grants": [{"kind": "file", "what": "/nowhere", "at": "/home/user/x"}]}),
+    "MachineRequest.allow": ("POST", "/v1/machines", {"kind": "cell", "image": "no-such-image", "allow": "log"}),
+    "UpdateRequest.allow": ("PATCH", "/v1/machines/{m}", {"allow": "log"}),
     "UpdateRequest.models": ("PATCH", "/v1/machines/{m}", {"models": {"tokens": 5}}),
     "RunStart.model": ("POST", "/v1/runs", {"task": "x", "model": "free/x", "machine": NOBODY}),
     "RunStart.keys": ("POST", "/v1/runs", {"task": "x", "model": "openai/x", "keys": {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "no:url"}}),

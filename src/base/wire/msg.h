@@ -170,6 +170,7 @@ enum msg_feature {
     MSG_FEATURE_NAMES = 16,     /* the guest knows MSG_EXEC_NAMED */
     MSG_FEATURE_COPY = 32,      /* the guest knows MSG_EXEC_COPY */
     MSG_FEATURE_CELL = 64,      /* every command runs in the cell worker, never as a program */
+    MSG_FEATURE_ALLOW = 128,    /* cell: the worker takes capabilities (base/cell_command.h) */
 };
 
 struct msg_hello {

@@ -131,7 +131,7 @@ static int set_argv(struct exec_plan *p, const struct exec_request *r, struct er
         bytes += strlen(r->argv.v[i]) + 1;
     if (bytes > EXEC_TEXT_MAX)
         return err_set(err, ERR_LIMIT, "the command is larger than %d KiB", EXEC_TEXT_MAX / 1024);
-    p->argv = calloc(r->argv.count + CELL_WORDS_BEFORE + 4, sizeof(*p->argv));
+    p->argv = calloc(r->argv.count + CELL_ALLOWED_BEFORE + 4, sizeof(*p->argv));
     if (!p->argv)
         return err_set(err, ERR_LIMIT, "out of memory");
     if (r->command) {
@@ -237,11 +237,23 @@ static int check_cell_request(const struct exec_request *r, struct err *err) {
 static void put_cell_limits(struct exec_plan *p, const struct cell_limits *limits) {
     uint64_t own = limits->mem_bytes > 2 * CELL_OWN_BYTES ? CELL_OWN_BYTES : limits->mem_bytes / 2;
     const uint64_t numbers[] = {limits->fuel, limits->fuel_rate, (limits->mem_bytes - own) >> 16};
-    p->argv[0] = CELL_MACHINE_NAME;
+    p->argv[0] = limits->knows_allow ? CELL_ALLOWED_NAME : CELL_MACHINE_NAME;
+    if (limits->knows_allow) {
+        p->argv[4] = limits->allowed;
+        p->argv[5] = limits->machine;
+    }
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
         snprintf(p->limits[i], sizeof(p->limits[i]), "%llu", (unsigned long long)numbers[i]);
         p->argv[1 + i] = p->limits[i];
     }
+}
+
+static int check_capabilities(const struct cell_limits *limits, struct err *err) {
+    if (limits->knows_allow || !limits->allowed[0])
+        return 0;
+    err_set(err, ERR_UNSUPPORTED,
+            "cannot give programs capabilities: the machine was started by an older version");
+    return err_remedy(err, "stop and resume the machine: carrel stop, carrel resume");
 }
 
 int exec_plan_make_cell(struct exec_plan *ret, const struct exec_request *r,
@@ -249,15 +261,16 @@ int exec_plan_make_cell(struct exec_plan *ret, const struct exec_request *r,
                         const struct texts *machine_env, struct err *err) {
     struct gathering g = {.count = 0};
     *ret = (struct exec_plan){0};
-    if (check_cell_request(r, err) < 0 || set_argv(ret, r, err) < 0 ||
-        (image && gather_pairs(&g, &image->env, err) < 0) ||
+    if (check_cell_request(r, err) < 0 || check_capabilities(limits, err) < 0 ||
+        set_argv(ret, r, err) < 0 || (image && gather_pairs(&g, &image->env, err) < 0) ||
         gather_pairs(&g, machine_env, err) < 0 || gather_pairs(&g, &r->env, err) < 0 ||
         plan_settle(ret, &g, err) < 0) {
         exec_plan_done(ret);
         return -1;
     }
-    memmove(ret->argv + CELL_WORDS_BEFORE, ret->argv, (r->argv.count + 1) * sizeof(*ret->argv));
-    ret->shown = ret->argv + CELL_WORDS_BEFORE;
+    size_t before = limits->knows_allow ? CELL_ALLOWED_BEFORE : CELL_WORDS_BEFORE;
+    memmove(ret->argv + before, ret->argv, (r->argv.count + 1) * sizeof(*ret->argv));
+    ret->shown = ret->argv + before;
     put_cell_limits(ret, limits);
     be(ret, "root", "/", 0, 0);
     ret->exec.cwd = (struct msg_str){.s = "/", .n = 1};

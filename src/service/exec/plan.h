@@ -43,9 +43,12 @@ int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,
 
 /* Limits of a command in a cell machine. */
 struct cell_limits {
-    uint64_t fuel;      /* of the whole command */
-    uint64_t fuel_rate; /* per second; 0: no limit */
-    uint64_t mem_bytes; /* of the machine */
+    uint64_t fuel;       /* of the whole command */
+    uint64_t fuel_rate;  /* per second; 0: no limit */
+    uint64_t mem_bytes;  /* of the machine */
+    const char *allowed; /* capabilities of its programs; empty: none */
+    const char *machine; /* its name */
+    bool knows_allow;    /* the guest has a worker that takes capabilities */
 };
 
 /* As exec_plan_make(), for a cell machine: argv names a program of the machine. */

@@ -260,7 +260,14 @@ static int start_streams(const struct exec_later *e, const struct live *l, struc
 static int start_plan(struct live *l, const struct exec_request *r, struct exec_plan *ret,
                       struct err *err) {
     const struct machine_row *row = &l->row;
-    const struct cell_limits limits = {row->fuel, row->fuel_rate, row->mem_bytes};
+    const struct cell_limits limits = {
+        .fuel = row->fuel,
+        .fuel_rate = row->fuel_rate,
+        .mem_bytes = row->mem_bytes,
+        .allowed = row->allowed,
+        .machine = row->name[0] ? row->name : row->id,
+        .knows_allow = guest_takes_capabilities(l->machine->guest),
+    };
     if (!live_is_cell(l))
         return exec_plan_make(ret, r, live_defaults(l), net_env(l), &l->env, l->cwd,
                               guest_has_names(l->machine->guest), err);

@@ -155,7 +155,7 @@ static void make_all(struct forking *f) {
         .steps = step_policy_name(of->steps),
         .metadata = f->metadata,
         .env = l->env,
-        .from = {f->step.stack ? f->step.stack : "", of->id, f->step.id, f->drifted},
+        .from = {f->step.stack ? f->step.stack : "", of->id, f->step.id, of->allowed, f->drifted},
     };
     f->ids = xcalloc(f->wanted, sizeof(*f->ids));
     f->earlier = xcalloc(f->wanted, sizeof(*f->earlier));
