@@ -1,28 +1,28 @@
 #include "guest/account.h"
 
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/text/accounts.h"
+#include "guest/scratch.h"
 #include "guest/sys.h"
 
 enum { HOME, SHELL, USER, LOGNAME, VARIABLES, VARIABLE_SIZE = 4096, SMALL_FILE = 64 << 10 };
 
-static char text[ACCOUNT_FILE_MAX] __attribute__((aligned(4096)));
-static char values[VARIABLES][VARIABLE_SIZE];
-static uint32_t ids[ACCOUNT_GROUPS_MAX];
+_Static_assert(sizeof(scratch_text) >= ACCOUNT_FILE_MAX, "a whole file fits");
+static char values[VARIABLES][VARIABLE_SIZE] SCRATCH;
+static uint32_t ids[ACCOUNT_GROUPS_MAX] SCRATCH;
 static const char *const prefixes[VARIABLES] = {"HOME=", "SHELL=", "USER=", "LOGNAME="};
 
-/* Reads a file into `text`. A file that is missing, special or too long counts as empty. */
+/* Reads a file into scratch_text. A file that is missing, special or too long counts as empty. */
 static size_t read_table(const char *path) {
     struct stat st;
     int fd = sys_open(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0)
         return 0;
     size_t n = 0;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= (off_t)sizeof(text))
-        for (ssize_t got; n < sizeof(text); n += (size_t)got)
-            if ((got = read(fd, text + n, sizeof(text) - n)) <= 0)
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= (off_t)ACCOUNT_FILE_MAX)
+        for (ssize_t got; n < ACCOUNT_FILE_MAX; n += (size_t)got)
+            if ((got = read(fd, scratch_text + n, ACCOUNT_FILE_MAX - n)) <= 0)
                 break;
     close(fd);
     return n;
@@ -30,7 +30,7 @@ static size_t read_table(const char *path) {
 
 static void drop_table(size_t n) {
     if (n > SMALL_FILE)
-        madvise(text, sizeof(text), MADV_DONTNEED);
+        scratch_text_drop();
 }
 
 /* Sets one variable. A value that is too long or empty is replaced by `otherwise`. */
@@ -47,7 +47,8 @@ int account_resolve(const struct msg_exec *e, const char *name, struct account_f
     static const char *variables[VARIABLES + 1];
     struct account a;
     size_t n = read_table("/etc/passwd");
-    bool listed = account_find(text, n, name, &a) && (e->uid == MSG_ID_LOOKUP || a.uid == e->uid);
+    bool listed =
+        account_find(scratch_text, n, name, &a) && (e->uid == MSG_ID_LOOKUP || a.uid == e->uid);
     if (!listed && e->uid == MSG_ID_LOOKUP) {
         drop_table(n);
         errno = ENOENT;
@@ -74,7 +75,7 @@ int account_resolve(const struct msg_exec *e, const char *name, struct account_f
         return 0;
     n = read_table("/etc/group");
     const struct account_text member = {user, strlen(user)};
-    ret->group_count = account_groups(text, n, member, ids, 1, ACCOUNT_GROUPS_MAX);
+    ret->group_count = account_groups(scratch_text, n, member, ids, 1, ACCOUNT_GROUPS_MAX);
     drop_table(n);
     return 0;
 }

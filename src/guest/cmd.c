@@ -144,8 +144,7 @@ static void copy_ready(struct guest *g, struct source *src, uint32_t events) {
 /* Prepares the copy of an output stream to a pipe of the host. -1 with errno on failure. */
 static int adopt_copy(struct guest *g, struct cmd *cmd, struct stream_out *out, int fd) {
     out->copy = (struct source){fd, copy_ready, cmd};
-    out->spill = g->spills[cmd - g->cmds][out->index];
-    log_spill_prepare(out->spill);
+    out->spill = log_spill((size_t)(cmd - g->cmds), out->index);
     return relay_open(g) < 0 ? -1 : source_add(g, &out->copy, EPOLLOUT | EPOLLET);
 }
 
@@ -184,7 +183,7 @@ static int adopt_streams(struct guest *g, struct cmd *cmd, struct stdio *io, uin
 /* Start of a command (EXEC). */
 
 static struct conn *spawner(struct guest *g) {
-    for (int i = 0; i < CONN_MAX; i++)
+    for (uint32_t i = 0; i < g->conn_end; i++)
         if (g->conns[i].src.fd >= 0 && g->conns[i].is_privileged && g->conns[i].greeted)
             return &g->conns[i];
     return NULL;
@@ -689,7 +688,7 @@ int64_t cmd_tick(struct guest *g, int64_t now) {
     for (uint32_t i = 0; i < g->cmd_end; i++)
         if (g->cmds[i].id)
             next = earlier(next, tick_one(g, &g->cmds[i], now));
-    for (int i = 0; i < CONN_MAX; i++)
+    for (uint32_t i = 0; i < g->conn_end; i++)
         if (g->conns[i].src.fd >= 0 && g->conns[i].stalled_ns)
             next = earlier(next, now + ASK_AGAIN_NS); /* ask again: the spawner may have died */
     return next;

@@ -7,6 +7,7 @@
 #include "guest/cmd_inner.h"
 #include "guest/conn.h"
 #include "guest/files.h"
+#include "guest/scratch.h"
 #include "guest/stream.h"
 #include "guest/sys.h"
 
@@ -133,7 +134,7 @@ static struct msg_row row_of(const struct cmd *cmd, const struct conn *c) {
 }
 
 enum serve_result cmd_table(struct guest *g, struct conn *c, const struct frame *f) {
-    static uint8_t page[MSG_CHUNK_MAX];
+    static uint8_t page[MSG_CHUNK_MAX] SCRATCH;
     cmd_sweep(g);
     struct msg_rows rows = {.rows.p = page};
     for (uint32_t i = 0; i < g->cmd_end; i++) {

@@ -31,10 +31,14 @@ static void conn_receive(struct guest *g, struct conn *c);
 static bool handle_next(struct guest *g, struct conn *c);
 
 static struct conn *free_slot(struct guest *g) {
-    for (int i = 0; i < CONN_MAX; i++)
+    for (uint32_t i = 0; i < g->conn_end; i++)
         if (g->conns[i].src.fd < 0)
             return &g->conns[i];
-    return NULL;
+    if (g->conn_end == CONN_MAX)
+        return NULL;
+    struct conn *c = &g->conns[g->conn_end++];
+    c->src.fd = c->watcher.fd = -1;
+    return c;
 }
 
 struct conn *conn_open(struct guest *g, int fd, bool is_stream_only) {
@@ -83,7 +87,7 @@ static void drop_out_fds(struct conn *c) {
  * connection first.
  */
 static void hear_spawner(struct guest *g, const struct conn *creator) {
-    for (int i = 0; i < CONN_MAX; i++) {
+    for (uint32_t i = 0; i < g->conn_end; i++) {
         struct conn *c = &g->conns[i];
         if (c == creator || c->src.fd < 0 || !c->is_privileged)
             continue;
@@ -189,11 +193,12 @@ static bool keep_fds(struct conn *c, struct msghdr *m) {
 }
 
 /*
- * True for a temporary error of recvmsg() or sendmsg(), such as out of memory. The connection is
- * kept then: closing it could end the machine.
+ * True for a temporary error of recvmsg() or sendmsg(), such as out of memory, which is EFAULT if a
+ * page of the buffer is missing. The connection is kept then: closing it could end the machine.
  */
 static bool is_passing(int number) {
-    return number == EAGAIN || number == EINTR || number == ENOMEM || number == ENOBUFS;
+    return number == EAGAIN || number == EINTR || number == ENOMEM || number == ENOBUFS ||
+           number == EFAULT;
 }
 
 static ssize_t receive_bytes(struct conn *c, uint8_t *to, size_t room, bool *ret_sound) {
@@ -305,6 +310,11 @@ static bool handle_next(struct guest *g, struct conn *c) {
 static void trim(struct conn *c) {
     if (c->in.start == c->in.end && c->in.end > 4 * MSG_CHUNK_MAX)
         madvise(c->out + OUT_CAP, FRAME_BYTES_MAX & ~4095u, MADV_DONTNEED);
+}
+
+void conn_drop_pages(struct conn *c) {
+    if (c->in.start == c->in.end && c->out_start == c->out_end && !c->stalled_ns)
+        madvise(c->out, MAP_BYTES, MADV_DONTNEED);
 }
 
 /*

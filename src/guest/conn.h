@@ -39,5 +39,8 @@ bool conn_ok_with_fd(struct conn *c, const struct frame *to, int fd);
 void guest_conn_refuse(struct conn *c, const struct frame *to, uint32_t code, const char *text);
 void conn_fail(struct conn *c, const struct frame *to, int number, const char *text);
 
+/* Gives back the memory of both buffers, if they are empty. */
+void conn_drop_pages(struct conn *c);
+
 /* Handles frames that had to wait, then sends queued frames. Called after every event. */
 void conn_continue(struct guest *g, struct conn *c);

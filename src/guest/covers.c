@@ -1,8 +1,7 @@
 #include "guest/covers.h"
 
-#include <sys/mman.h>
-
 #include "base/text/procview.h"
+#include "guest/scratch.h"
 #include "guest/sys.h"
 #include "guest/usage.h"
 
@@ -17,9 +16,8 @@
 #define LATE_NS 10000000
 #define TICK_NS (1000000000 / PROCVIEW_HZ)
 
-enum { STAT_SIZE = 256 << 10, CPUINFO_SIZE = 1 << 20 };
+enum { STAT_SIZE = 256 << 10 };
 
-static char page[CPUINFO_SIZE] __attribute__((aligned(4096)));
 static struct procview_load load;
 static bool any_open;
 static int64_t valid_ns; /* how long the text that is being written will be there */
@@ -34,7 +32,7 @@ static uint64_t clock_ns(clockid_t clock) {
 static size_t write_meminfo(void) {
     struct procview_memory m;
     usage_memory(&m);
-    return procview_meminfo(page, sizeof(page), &m);
+    return procview_meminfo(scratch_text, sizeof(scratch_text), &m);
 }
 
 static size_t write_stat(void) {
@@ -50,15 +48,16 @@ static size_t write_stat(void) {
     c.processes = all.last_pid;
     c.running = all.running;
     c.blocked = all.blocked;
-    return procview_stat(page, STAT_SIZE, &c);
+    return procview_stat(scratch_text, STAT_SIZE, &c);
 }
 
 static size_t write_cpuinfo(void) {
     size_t n = 0;
-    for (ssize_t got; n < sizeof(page); n += (size_t)got)
-        if ((got = pread(usage_files.processors, page + n, sizeof(page) - n, (off_t)n)) <= 0)
+    for (ssize_t got; n < sizeof(scratch_text); n += (size_t)got)
+        if ((got = pread(usage_files.processors, scratch_text + n, sizeof(scratch_text) - n,
+                         (off_t)n)) <= 0)
             break;
-    return procview_cpuinfo(page, n, usage_cpus());
+    return procview_cpuinfo(scratch_text, n, usage_cpus());
 }
 
 static size_t write_loadavg(void) {
@@ -71,7 +70,8 @@ static size_t write_loadavg(void) {
                                                       .ticks = user + system,
                                                       .runnable = all.running + all.blocked,
                                                       .capacity_milli = usage_capacity_milli()});
-    return procview_loadavg(page, sizeof(page), &load, all.running, all.threads, all.last_pid);
+    return procview_loadavg(scratch_text, sizeof(scratch_text), &load, all.running, all.threads,
+                            all.last_pid);
 }
 
 /* Shows the uptime at the end of the time that the text is there to be read. */
@@ -82,8 +82,8 @@ static size_t write_uptime(void) {
     if (usage_files.cpu < 0)
         usage_processes(&all);
     usage_cpu(&all, &c.user, &c.system);
-    return procview_uptime(page, sizeof(page), (boot_ns + (uint64_t)valid_ns + LATE_NS) / TICK_NS,
-                           &c);
+    return procview_uptime(scratch_text, sizeof(scratch_text),
+                           (boot_ns + (uint64_t)valid_ns + LATE_NS) / TICK_NS, &c);
 }
 
 static struct cover {
@@ -123,10 +123,10 @@ static bool cover_lease(struct cover *c) {
 static void cover_write(struct cover *c, int64_t wait_ns) {
     valid_ns = c->wait_ns = wait_ns < OPEN_NS ? wait_ns : OPEN_NS;
     size_t n = c->write();
-    if (pwrite(c->fd, page, n, 0) == (ssize_t)n)
+    if (pwrite(c->fd, scratch_text, n, 0) == (ssize_t)n)
         (void)!ftruncate(c->fd, (off_t)n);
     if (n > 4096)
-        madvise(page, sizeof(page), MADV_DONTNEED);
+        scratch_text_drop();
     c->due_ns = now_ns() + c->wait_ns;
 }
 

@@ -13,6 +13,7 @@
 #include "base/fs/dots.h"
 #include "guest/conn.h"
 #include "guest/covers.h"
+#include "guest/scratch.h"
 #include "guest/sys.h"
 #include "guest/wipe.h"
 
@@ -223,7 +224,7 @@ static int list_page(struct lister *l, uint64_t cookie) {
 
 enum serve_result files_list(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
-    static uint8_t entries[MSG_CHUNK_MAX];
+    static uint8_t entries[MSG_CHUNK_MAX] SCRATCH;
     struct msg_list m;
     SERVE_GET(list, f, &m);
     ACT_AS(&m);
@@ -247,7 +248,7 @@ enum serve_result files_list(struct guest *g, struct conn *c, const struct frame
 
 enum serve_result files_read(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
-    static uint8_t data[MSG_CHUNK_MAX];
+    static uint8_t data[MSG_CHUNK_MAX] SCRATCH;
     struct msg_read m;
     SERVE_GET(read, f, &m);
     if (m.bytes > MSG_CHUNK_MAX || m.offset > INT64_MAX)

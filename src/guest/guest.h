@@ -153,6 +153,10 @@ struct removal {
 };
 #define REMOVAL_MAX 8
 
+/* The stack of the thread that runs the event loop. */
+enum { GUEST_STACK = 128 << 10 };
+extern uint8_t guest_stack[GUEST_STACK];
+
 struct guest {
     int epoll;
     int null;
@@ -167,17 +171,19 @@ struct guest {
     bool has_backlog;
     uint64_t command_files[2]; /* original RLIMIT_NOFILE, which commands get */
     bool has_timers;           /* a command or connection may wait for a point in time */
+    bool has_slack;            /* scratch_drop() may find pages to give back */
     bool is_childless;         /* wait4 found no child, and none was started since */
     uint32_t features;
     uint64_t incarnation;
     uint32_t cmd_end;   /* all slots of commands from this index on are free */
     uint32_t pump_from; /* index of the command that sends output next */
     uint32_t tree_end;
-    int64_t asked_ns; /* when the spawner was last asked for spare cgroups */
-    int64_t ask_ns;   /* when to ask it again; 0: not planned */
-    struct conn conns[CONN_MAX];
-    struct cmd cmds[CMD_MAX];
+    uint32_t conn_end; /* all slots of connections from this index on are free */
+    int64_t asked_ns;  /* when the spawner was last asked for spare cgroups */
+    int64_t ask_ns;    /* when to ask it again; 0: not planned */
+    /* Tables are used from their start, so an idle guest touches only the first page of each. */
     struct tree trees[TREE_MAX];
+    struct conn conns[CONN_MAX];
     struct removal removals[REMOVAL_MAX];
-    uint8_t spills[CMD_MAX][2][SPILL_SIZE]; /* of copied streams */
+    struct cmd cmds[CMD_MAX];
 };

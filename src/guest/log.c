@@ -4,16 +4,28 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include "guest/scratch.h"
 #include "guest/sys.h"
 
 #define SEALS (F_SEAL_GROW | F_SEAL_SHRINK)
 
 /* The spill of all streams that are not copied: nobody reads it. */
 static uint8_t nowhere[SPILL_SIZE];
+static uint8_t spills[CMD_MAX][2][SPILL_SIZE] SPARSE; /* of copied streams */
 
-void log_spill_prepare(uint8_t *spill) {
+/* Touches a spill, so that it has memory when the log has none. */
+static void spill_prepare(uint8_t *spill) {
     volatile uint8_t *page = spill;
     page[0] = page[SPILL_SIZE - 1] = 0;
+}
+
+uint8_t *log_spill(size_t command, int stream) {
+    spill_prepare(spills[command][stream]);
+    return spills[command][stream];
+}
+
+void log_drop_spills(void) {
+    madvise(spills, sizeof(spills), MADV_DONTNEED);
 }
 
 static int map_log(struct log *l) {
@@ -35,7 +47,7 @@ static int map_log(struct log *l) {
 
 int log_open(struct log *l, int fd) {
     *l = (struct log){.fd = fd};
-    log_spill_prepare(nowhere);
+    spill_prepare(nowhere);
     if (map_log(l) == 0)
         return 0;
     close_fd(&l->fd);

@@ -22,8 +22,11 @@ void log_close(struct log *l);
  */
 ssize_t log_fill(struct log *l, int stream, int fd, size_t max, uint8_t *spill);
 
-/* Allocates the memory of a spill in advance. */
-void log_spill_prepare(uint8_t *spill);
+/* Returns the spill of a copied stream, with its memory allocated in advance. */
+uint8_t *log_spill(size_t command, int stream);
+/* Gives back the memory of all spills. No command may have one. */
+void log_drop_spills(void);
+
 void log_end(struct log *l, int stream);
 
 struct msg_log log_state(const struct log *l);

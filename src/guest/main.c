@@ -31,6 +31,7 @@
 #include "guest/covers.h"
 #include "guest/guest.h"
 #include "guest/identity.h"
+#include "guest/scratch.h"
 #include "guest/start.h"
 #include "guest/sys.h"
 #include "guest/tool.h"
@@ -330,8 +331,6 @@ static void raise_files(struct guest *g) {
 }
 
 static int guest_init(struct guest *g, const struct args *a) {
-    for (int i = 0; i < CONN_MAX; i++)
-        g->conns[i].src.fd = g->conns[i].watcher.fd = -1;
     g->relay[0] = g->relay[1] = -1;
     g->lingers = a->lingers;
     g->is_childless = true;
@@ -373,18 +372,28 @@ static int next_timeout_ms(struct guest *g) {
     return ms < 0 ? 0 : ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
+static int await_events(struct guest *g, struct epoll_event events[EVENTS_MAX]) {
+    int wait_ms = next_timeout_ms(g);
+    bool drops = g->has_slack && (wait_ms < 0 || wait_ms > SCRATCH_IDLE_MS);
+    int n = epoll_wait(g->epoll, events, EVENTS_MAX, drops ? SCRATCH_IDLE_MS : wait_ms);
+    if (n == 0 && drops)
+        scratch_drop(g);
+    g->has_slack = n > 0 || (g->has_slack && !drops);
+    return n;
+}
+
 static void guest_loop(struct guest *g) {
     warm_begin(true);
     struct epoll_event events[EVENTS_MAX];
     for (;;) {
-        int n = epoll_wait(g->epoll, events, EVENTS_MAX, next_timeout_ms(g));
+        int n = await_events(g, events);
         g->has_backlog = false;
         for (int i = 0; i < n; i++) {
             struct source *src = events[i].data.ptr;
             if (src->fd >= 0)
                 src->ready(g, src, events[i].events);
         }
-        for (int i = 0; i < CONN_MAX; i++)
+        for (uint32_t i = 0; i < g->conn_end; i++)
             if (g->conns[i].src.fd >= 0)
                 conn_continue(g, &g->conns[i]);
         if (n == 0 && !g->has_backlog && warm_is_due())
@@ -425,11 +434,11 @@ static void __attribute__((noreturn)) keep_time(const struct guest *g) {
     }
 }
 
-static uint8_t worker_stack[128 << 10] __attribute__((aligned(16)));
+uint8_t guest_stack[GUEST_STACK] __attribute__((aligned(16)));
 
 static void __attribute__((noreturn)) work_in_thread(struct args *a) {
     int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
-    if (clone(work, worker_stack + sizeof(worker_stack), flags, a) < 0)
+    if (clone(work, guest_stack + sizeof(guest_stack), flags, a) < 0)
         _exit(EXIT_BAD_START);
     keep_time(&the_guest);
 }

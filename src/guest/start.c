@@ -14,17 +14,18 @@
 
 #include "base/cell_command.h"
 #include "guest/account.h"
+#include "guest/scratch.h"
 #include "guest/sys.h"
 
 /*
  * Argument list of the next command. The slot before argv is for the shell that runs a script
  * without "#!".
  */
-static char *argv_slots[1 + MSG_STRINGS_MAX + 1];
+static char *argv_slots[1 + MSG_STRINGS_MAX + 1] SCRATCH;
 /* Environment of the next command. The last slots are for the variables of its account. */
-static char *env_slots[MSG_STRINGS_MAX + 4 + 1];
+static char *env_slots[MSG_STRINGS_MAX + 4 + 1] SCRATCH;
 static const char *home; /* the account's home directory, if it is the working directory */
-static uint8_t child_stack[32 << 10] __attribute__((aligned(16)));
+static uint8_t child_stack[32 << 10] SCRATCH __attribute__((aligned(16)));
 
 #define PROD_NS 20000000 /* interval of SIGCONT to a child that did not exec yet */
 
@@ -205,7 +206,7 @@ static const char *search_path(void) {
 
 /* Tries to execute the program in one directory of PATH; an empty name is the working directory. */
 static void exec_in(const char *dir, size_t n, const char *name) {
-    static char path[PATH_MAX];
+    static char path[PATH_MAX] SCRATCH;
     size_t len = strlen(name);
     if (n + 1 + len >= sizeof(path)) {
         errno = ENAMETOOLONG;

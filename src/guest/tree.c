@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "guest/scratch.h"
 #include "guest/sys.h"
 
 static struct tree *free_slot(struct guest *g) {
@@ -197,8 +198,8 @@ static int processes_list(struct process *ret, int max) {
 
 /* For hosts without cgroups: kills the processes of the leader's session and its descendants. */
 static bool kill_walk(pid_t leader) {
-    static struct process all[WALK_MAX];
-    static bool mine[WALK_MAX];
+    static struct process all[WALK_MAX] SCRATCH;
+    static bool mine[WALK_MAX] SCRATCH;
     int n = processes_list(all, WALK_MAX);
     for (int i = 0; i < n; i++)
         mine[i] = all[i].pid == leader || all[i].session == leader;

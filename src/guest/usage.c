@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <sys/sysinfo.h>
 
+#include "guest/scratch.h"
 #include "guest/sys.h"
 
 struct usage_files usage_files = {-1, false, -1, {-1, -1, -1}, -1, -1};
 
 enum { TEXT_SIZE = 16384, QUOTA_PERIOD_US = 100000 };
 
-static char text[TEXT_SIZE];
+static char text[TEXT_SIZE] SCRATCH;
 
 /* Reads a file from its start into `text`, as far as it fits. */
 static size_t usage_read(int fd) {

@@ -906,6 +906,53 @@ class Limits(GuestCase):
         return [x for x in lines if ":memory:" in x]
 
 
+@unittest.skipUnless(os.geteuid() == 0, "only root may see the memory of the guest")
+class Idle(GuestCase):
+    """An idle guest keeps few pages, whatever it did before."""
+
+    KEPT_KB = 40
+
+    def own_kb(self):
+        rows = pathlib.Path(f"/proc/{self.guest.pid()}/smaps_rollup").read_text().splitlines()
+        return next(int(r.split()[1]) for r in rows if r.startswith("Anonymous:"))
+
+    def work(self, id):
+        path = self.guest.dir + "/file"
+        self.link.write(path, b"x" * 60000)
+        self.assertEqual(self.link.read(path), b"x" * 60000)
+        words = [str(i) for i in range(20000)]
+        e, out = self.link.run(id, ["sh", "-c", "cat; echo $# $1 ${20000}", "sh"] + words, stdin=b"in\n",
+                               env=["PATH=/usr/bin"] + [f"V{i}=" for i in range(2000)])
+        self.assertEqual((out, e.status), (b"in\n20000 0 19999\n", 0))
+        self.assertEqual([e["name"] for e in self.link.list(self.guest.dir)[1]], ["file"])
+
+    def test_an_idle_guest_gives_its_memory_back_and_works_as_before(self):
+        for id in (1, 2):
+            self.work(id)
+            self.assertTrue(wait_until(lambda: self.own_kb() <= self.KEPT_KB, 20), self.own_kb())
+        self.alive()
+
+    def test_a_running_command_keeps_its_streams_while_the_guest_is_idle(self):
+        started = self.link.exec(1, ["sh", "-c", "read x; echo got $x; read y; echo got $y"])
+        self.assertEqual(started.type, "EXEC_STARTED")
+        self.assertTrue(wait_until(lambda: self.own_kb() <= self.KEPT_KB, 20), self.own_kb())
+        self.link.stdin(1, 0, b"one\n")
+        self.assertTrue(self.link.silent_for(1.5, lambda f: f.type == "EXIT"))  # idle again
+        self.link.stdin(1, 4, b"two\n", eof=True)
+        self.assertEqual(self.link.exit(1).status, 0)
+        self.assertEqual(self.link.output(1), b"got one\ngot two\n")
+
+    def test_half_a_message_is_kept_while_the_guest_is_idle(self):
+        path = self.guest.dir + "/file"
+        p = struct.pack("<IIIIQ", NONE, NONE, CREATE, 0o644, 0) + s(path) + b"x" * 50000
+        frame = HEAD.pack(len(p), TYPES["WRITE"], 0, 0, 77) + p
+        self.link.sock.sendall(frame[:30000])
+        self.assertTrue(self.link.silent_for(1.5, lambda f: True))  # longer than it takes to be idle
+        self.link.sock.sendall(frame[30000:])
+        self.assertEqual(self.link.next(lambda f: f.tag == 77).type, "OK")
+        self.assertEqual(pathlib.Path(path).read_bytes(), b"x" * 50000)
+
+
 class Files(GuestCase):
     def setUp(self):
         super().setUp()
