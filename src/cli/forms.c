@@ -80,6 +80,7 @@ const struct form agent_forms[] = {
     {"claude|codex|opencode|gemini [-- ARG...]", "run it here; or an agent of carrel.conf"},
     {"ls", "list the machines of agents"},
     {"update [NAME]", "download the agents that this version knows"},
+    {"import-settings NAME", "show your own settings of an agent, and copy them"},
     {NULL, NULL},
 };
 

@@ -31,6 +31,12 @@ start = sed -i '1s/^/first-/;30s/^/last-/' long.txt; rm gone.txt; echo new >new.
 start = ln -s /etc/passwd a-link; printf 'a\\000b' >b-bytes; chmod +x gone.txt; sed -i '1s/^/x/;30s/^/y/' long.txt; chmod +x long.txt; echo begun; read line
 [agent only-once]
 once = cat old.txt
+[agent homely]
+start = read line
+once = cat ~/history 2>/dev/null; echo "$task" >>~/history
+resume = echo "before: $(cat ~/history)"; read line
+[agent other]
+once = cat ~/history 2>/dev/null; echo "$task" >>~/history
 """
 
 
@@ -58,10 +64,16 @@ def agents_session():
     d.stop()
 
 
+def delete_volumes(d):
+    for volume in d.get("/v1/volumes")["volumes"]:
+        d.delete(f"/v1/volumes/{volume['name']}")
+
+
 @pytest.fixture
 def agents(agents_session):
     yield agents_session
     agents_session.clear()
+    delete_volumes(agents_session)
     assert agents_session.host.left_of_boxes() == []
 
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from carrel import BUILD, PROGRAM, Terminal
-from conftest import Agents, git
+from conftest import Agents, delete_volumes, git
 from model import KEY, Model
 
 CONF = """[models]
@@ -60,6 +60,7 @@ def model(model_session):
 def real(real_session, model):
     yield real_session
     real_session.clear()
+    delete_volumes(real_session)
 
 
 failed = {}

@@ -93,6 +93,12 @@ static char *after_read(void) {
     return line;
 }
 
+bool agent_confirms(const char *question) {
+    printf("%s", question);
+    char *line DEFER_FREE = after_read();
+    return line && (line[0] == 'y' || line[0] == 'Y');
+}
+
 enum after_next { AFTER_ASK, AFTER_DONE, AFTER_RETURN };
 
 static enum after_next after_all(struct after *f, char **ret) {
@@ -136,11 +142,18 @@ static enum after_next after_keep(struct after *f, char **ret) {
 
 static enum after_next after_discard(struct after *f, char **ret) {
     const char *words[] = {"rm", f->agent->name};
+    char question[512];
     (void)ret;
-    printf("delete machine %s with its changes and the history of the agent? [y/N] ",
-           f->agent->name);
-    char *line DEFER_FREE = after_read();
-    if (!line || (line[0] != 'y' && line[0] != 'Y'))
+    if (f->agent->home[0])
+        snprintf(question, sizeof(question),
+                 "delete machine %s with its changes? The history of the agent stays in volume %s "
+                 "[y/N] ",
+                 f->agent->name, f->agent->home);
+    else
+        snprintf(question, sizeof(question),
+                 "delete machine %s with its changes and the history of the agent? [y/N] ",
+                 f->agent->name);
+    if (!agent_confirms(question))
         return AFTER_ASK;
     return cmd_rm(2, (char **)words) == 0 ? AFTER_DONE : AFTER_ASK;
 }
@@ -179,6 +192,14 @@ static enum after_next after_ask(struct after *f, char **ret) {
             return answers[i].run(f, ret);
     after_help();
     return AFTER_ASK;
+}
+
+int agent_changes(struct agent *a, long long *ret, struct err *err) {
+    struct after f = {.agent = a};
+    if (after_freeze(&f, err) < 0)
+        return -1;
+    *ret = f.count;
+    return 0;
 }
 
 int agent_after(struct agent *a, char **ret_comment, struct err *err) {

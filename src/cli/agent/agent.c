@@ -1,4 +1,4 @@
-/* carrel agent: the command, its options, and its subcommands ls and update. */
+/* carrel agent: the command, its options, and its subcommands. */
 #include "cli/agent/agent.h"
 
 #include <stdio.h>
@@ -19,6 +19,8 @@ const struct option_row agent_rows[] = {
     {'p', "prompt", "TASK", OPTION_TEXT, AT(task),
      "carry out one task without a terminal or questions, for scripts"},
     {0, "resume", NULL, OPTION_FLAG, AT(resume), "continue the agent's last session"},
+    {0, "fresh", NULL, OPTION_FLAG, AT(fresh),
+     "delete the agent's machine first, and make one with the present files"},
     {0, "budget", "any|AMOUNT|tokens=N|money=X", OPTION_TEXT, AT(budget),
      "new machine: limit of its model calls (default: from [agents] of carrel.conf)"},
     {0, "image", "IMAGE", OPTION_TEXT, AT(made.image),
@@ -33,6 +35,7 @@ const struct option_row agent_rows[] = {
      "new machine: set a variable for all commands, or pass on the caller's value"},
     {0, "keep", NULL, OPTION_FLAG, AT(keep),
      "do not ask at the end: keep the changes in the machine"},
+    {'y', "yes", NULL, OPTION_FLAG, AT(yes), "do not ask: --fresh, import-settings"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet),
      "suppress Carrel's own messages; ls: print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "ls, update: print JSON"},
@@ -178,6 +181,16 @@ static int agent_run(struct agent *a, char **words, struct err *err) {
     return agent_loop(a, err);
 }
 
+static const struct {
+    const char *name;
+    int (*run)(struct agent *a, char **words, struct err *err);
+} agent_subs[] = {
+    {"ls", agent_ls},
+    {"update", agent_update},
+    {"import-settings", agent_import},
+};
+enum { AGENT_SUBS = sizeof(agent_subs) / sizeof(*agent_subs) };
+
 int cmd_agent(int argc, char **argv) {
     struct agent_options *o DEFER_FREE = xnew(struct agent_options);
     struct client c DEFER(client_close) = {0};
@@ -196,12 +209,13 @@ int cmd_agent(int argc, char **argv) {
         cli_unknown_subcommand("agent", "", &err);
         return cli_fail(&err);
     }
-    bool lists = strcmp(words[0], "ls") == 0, updates = strcmp(words[0], "update") == 0;
     if (client_open(&c, CLIENT_START, o->quiet || o->json ? client_silent : agent_announce, &err) <
         0)
         return cli_fail(&err);
-    int status = lists     ? agent_ls(a, words + 1, &err)
-                 : updates ? agent_update(a, words + 1, &err)
-                           : agent_run(a, words, &err);
+    size_t sub = 0;
+    while (sub < AGENT_SUBS && strcmp(agent_subs[sub].name, words[0]) != 0)
+        sub++;
+    int status =
+        sub < AGENT_SUBS ? agent_subs[sub].run(a, words + 1, &err) : agent_run(a, words, &err);
     return status < 0 ? cli_fail(&err) : status;
 }

@@ -17,6 +17,10 @@
 
 /* Where the machine sees the agent's program, read-only. */
 #define AGENT_INSIDE "/opt/carrel-agent"
+/* Name of the agent's command on a terminal, by which a later call returns to it. */
+#define AGENT_EXEC "agent"
+/* Home of the user that commands run as. */
+#define AGENT_HOME_INSIDE "/home/user"
 
 /* An npm package that is unpacked without running its scripts. */
 struct agent_package {
@@ -31,6 +35,16 @@ struct agent_file {
     const char *path, *text;
 };
 
+enum { AGENT_DROP_MAX = 8 };
+
+/* A file of the owner's home that `import-settings` copies. */
+struct agent_setting {
+    const char *path;
+    enum { AGENT_SETTING_TEXT, AGENT_SETTING_DIR, AGENT_SETTING_JSON } kind;
+    const char *only;                 /* JSON: the only member to copy; NULL: all members */
+    const char *drop[AGENT_DROP_MAX]; /* JSON: members that stay out */
+};
+
 /*
  * One agent. The commands are run by the shell of the machine: $agent is its program, $task the
  * task or empty, and "$@" are the further arguments.
@@ -41,6 +55,7 @@ struct agent_row {
     const char *format;                   /* of the models that it calls; NULL: unknown */
     const struct agent_package *packages; /* ended by a row without spec; NULL: none */
     const struct agent_file *files;       /* ended by a row without path; NULL: none */
+    const struct agent_setting *settings; /* ended by a row without path; NULL: unknown */
     const char *const *env;               /* NAME=VALUE, ended by NULL; NULL: none */
     const char *image;                    /* NULL: the default image */
     const char *start, *resume;           /* with a terminal; NULL: not possible */
@@ -50,7 +65,7 @@ struct agent_row {
 struct agent_options {
     struct new_options made;
     const char *task, *budget;
-    bool resume, keep, quiet, json, help;
+    bool resume, fresh, keep, yes, quiet, json, help;
 };
 
 /* The directory that the agent works on. */
@@ -60,6 +75,8 @@ struct agent_slice {
     bool is_repo;
 };
 
+enum { AGENT_HOME_SIZE = 65 };
+
 struct agent {
     const struct agent_options *o;
     struct client *client;
@@ -68,9 +85,10 @@ struct agent {
     struct agent_row own;
     const char *own_env[64];
     struct agent_slice slice;
-    char machine[ID_SIZE]; /* id */
-    char name[128];        /* name of the machine */
-    char **args;           /* further arguments of the agent, ended by NULL */
+    char machine[ID_SIZE];      /* id */
+    char name[128];             /* name of the machine */
+    char home[AGENT_HOME_SIZE]; /* volume of the agent's home; empty: the home is in the machine */
+    char **args;                /* further arguments of the agent, ended by NULL */
     bool is_new;
 };
 
@@ -94,15 +112,35 @@ int agent_program_make(struct client *c, const struct agent_row *row, bool quiet
 /* ---- machine.c ---- */
 
 int agent_slice_find(struct agent_slice *ret, struct err *err);
+/* True if path is dir, or below it. */
+bool agent_path_is_below(const char *path, const char *dir);
 /* Finds the machine of this agent and directory, or makes it; says on stderr what the agent gets.
  */
 int agent_machine_open(struct agent *a, struct err *err);
+/* Makes the parent directories of a path in the machine. */
+int agent_make_parent(const struct agent *a, const char *path, struct err *err);
 /* The machines of agents, as {"machines":[...]}. agent, dir: NULL: any. */
 int agent_machines(struct client *c, const char *agent, const char *dir, json_t **ret,
                    struct err *err);
 
+/* ---- home.c ---- */
+
+/* True if the volume of this agent and directory exists. */
+bool agent_home_exists(const struct agent *a);
+/* Makes the volume unless it exists. *option: the value of --volume; empty: there is no volume. */
+int agent_home_make(struct agent *a, char option[AGENT_HOME_SIZE + 32], struct err *err);
+/* Finds the volume of the home in the description of a machine. */
+void agent_home_of(struct agent *a, const json_t *machine);
+
+/* ---- settings.c ---- */
+
+/* carrel agent import-settings NAME */
+int agent_import(struct agent *a, char **words, struct err *err);
+
 /* ---- launch.c ---- */
 
+/* Copies the text of a file. {dir} becomes the path as a part of a JSON string. */
+int agent_file_text(const struct agent_file *f, const char *dir, struct buf *ret, struct err *err);
 /* Runs the agent. *ret_left: the user left it running. Returns the exit status, or -1. */
 int agent_launch(struct agent *a, bool resume, const char *task, bool *ret_left, struct err *err);
 
@@ -111,3 +149,7 @@ int agent_launch(struct agent *a, bool resume, const char *task, bool *ret_left,
 /* Shows the changes and asks what happens to them. *ret_comment: the agent is to continue with this
  * comment; the caller frees it. */
 int agent_after(struct agent *a, char **ret_comment, struct err *err);
+/* Counts the changes in the machine: commits of a repository, else files. */
+int agent_changes(struct agent *a, long long *ret, struct err *err);
+/* Asks on the terminal; only y is yes. */
+bool agent_confirms(const char *question);

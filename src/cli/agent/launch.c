@@ -14,9 +14,6 @@
 
 enum { WORDS_MAX = 256, FILES_MAX = 8, FILE_SIZE = 16 << 10 };
 
-/* Name of the agent's command on a terminal, by which a later call returns to it. */
-#define EXEC_NAME "agent"
-
 /*
  * Writes each file FILE TEXT up to "--" unless it exists, and then runs the command: an agent
  * changes its own files, and they must stay as it left them.
@@ -57,15 +54,13 @@ static int launch_word(struct launch *l, const char *word, struct err *err) {
     return 0;
 }
 
-/* Copies the text of a file. {dir} becomes the path as a part of a JSON string. */
-static int file_text(const struct agent_file *f, const char *dir, struct buf *ret,
-                     struct err *err) {
+int agent_file_text(const struct agent_file *f, const char *dir, struct buf *ret, struct err *err) {
     struct buf quoted DEFER(buf_done) = BUF(FILE_SIZE);
     struct jot j = JOT(&quoted);
     const char *mark = strstr(f->text, "{dir}");
     bool ok = !mark || (jot_string(&j, NULL, dir), !j.failed);
     size_t before = mark ? (size_t)(mark - f->text) : strlen(f->text);
-    *ret = (struct buf)BUF(FILE_SIZE);
+    *ret = BUF(FILE_SIZE);
     ok = ok && buf_add(ret, f->text, before);
     if (mark)
         ok = ok && buf_add(ret, quoted.data + 1, quoted.len - 2) &&
@@ -76,8 +71,8 @@ static int file_text(const struct agent_file *f, const char *dir, struct buf *re
 static int launch_files(struct launch *l, const struct agent *a, struct err *err) {
     size_t n = 0;
     for (const struct agent_file *f = a->row->files; f && f->path && n < FILES_MAX; f++, n++)
-        if (file_text(f, a->slice.dir, &l->texts[n], err) < 0 || launch_word(l, f->path, err) < 0 ||
-            launch_word(l, l->texts[n].data, err) < 0)
+        if (agent_file_text(f, a->slice.dir, &l->texts[n], err) < 0 ||
+            launch_word(l, f->path, err) < 0 || launch_word(l, l->texts[n].data, err) < 0)
             return -1;
     return launch_word(l, "--", err);
 }
@@ -120,9 +115,9 @@ static int choose_line(const struct agent *a, bool resume, const char **ret, str
 /* With a terminal: returns to the agent if it runs, else starts it under its name. */
 static int launch_terminal(struct launch *l, struct agent *a, struct err *err) {
     struct session *session = &l->setup.session;
-    session->request.name = EXEC_NAME;
+    session->request.name = AGENT_EXEC;
     session->request.terminal = session->detaches = true;
-    int found = exec_find_running(a->client, a->machine, EXEC_NAME, l->remote.exec, err);
+    int found = exec_find_running(a->client, a->machine, AGENT_EXEC, l->remote.exec, err);
     if (found < 0)
         return -1;
     cli_done(a->o->quiet || !found, "agent %s is still running: this is its terminal",

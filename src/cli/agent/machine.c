@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "cli/agent/agent.h"
 #include "cli/cli.h"
+#include "cli/exec.h"
 #include "cli/machine.h"
 #include "cli/ship/dirty.h"
 #include "cli/ship/git.h"
@@ -20,8 +21,7 @@
 
 /* ---- the directory ---- */
 
-/* True if path is dir, or below it. */
-static bool is_below(const char *path, const char *dir) {
+bool agent_path_is_below(const char *path, const char *dir) {
     size_t n = strlen(dir);
     return strncmp(path, dir, n) == 0 && (!path[n] || path[n] == '/' || strcmp(dir, "/") == 0);
 }
@@ -49,7 +49,7 @@ static bool is_repo(const char *dir, char top[PATH_MAX]) {
         return false;
     *end = '\0';
     snprintf(top, PATH_MAX, "%s", said.data);
-    return is_below(dir, top);
+    return agent_path_is_below(dir, top);
 }
 
 int agent_slice_find(struct agent_slice *ret, struct err *err) {
@@ -63,7 +63,7 @@ int agent_slice_find(struct agent_slice *ret, struct err *err) {
     ret->is_repo = is_repo(ret->dir, ret->top);
     if (!ret->is_repo)
         snprintf(ret->top, sizeof(ret->top), "%s", ret->dir);
-    bool has_home = is_below(home, ret->top);
+    bool has_home = agent_path_is_below(home, ret->top);
     if (!has_home && strcmp(ret->top, "/") != 0)
         return 0;
     err_set(err, ERR_DENIED, "directory '%s' %s: the agent would get all of it", ret->top,
@@ -92,6 +92,21 @@ int agent_machines(struct client *c, const char *agent, const char *dir, json_t 
             json_array_append(json_object_get(*ret, "machines"), m);
     }
     return 0;
+}
+
+int agent_make_parent(const struct agent *a, const char *path, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(8192);
+    struct jot j = JOT(&body);
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    jot_object(&j, NULL);
+    jot_bytes(&j, "path", path, (size_t)(strrchr(path, '/') - path));
+    jot_end(&j, '}');
+    if (j.failed)
+        return err_set(err, ERR_LIMIT, "the path '%s' is too long", path);
+    return client_target(target, err, "/v1/machines/%s/files/mkdir", a->machine) < 0
+               ? -1
+               : client_call(a->client, &r, NULL, err);
 }
 
 /* Finds the machine of this agent, and names the machines of other agents on the directory. */
@@ -144,6 +159,7 @@ static int machine_use(struct agent *a, const json_t *m, struct err *err) {
     char age[16];
     snprintf(a->machine, sizeof(a->machine), "%s", client_text(m, "id"));
     snprintf(a->name, sizeof(a->name), "%s", client_text(m, "name"));
+    agent_home_of(a, m);
     table_age(client_text(m, "created"), age);
     if (check_unused(a, err) < 0 || wake(a, m, err) < 0)
         return -1;
@@ -153,6 +169,44 @@ static int machine_use(struct agent *a, const json_t *m, struct err *err) {
         "show %s",
         a->row->name, a->name, a->slice.top, age, a->name);
     return 0;
+}
+
+/* Changes that were not shipped are lost with the machine, so they need a yes. */
+static int check_changes(struct agent *a, struct err *err) {
+    char question[512];
+    long long count;
+    if (a->o->yes)
+        return 0;
+    if (agent_changes(a, &count, err) < 0)
+        return err_wrap(err, "--fresh");
+    snprintf(question, sizeof(question),
+             "machine %s has %lld change%s, which may not be shipped; delete it? [y/N] ", a->name,
+             count, count == 1 ? "" : "s");
+    if (!count || (!a->o->task && agent_confirms(question)))
+        return 0;
+    err_set(err, ERR_BUSY, "machine '%s' has changes, so it was not deleted", a->name);
+    return err_remedy(err, "ship them: carrel ship %s%s; or delete them: --fresh -y",
+                      a->slice.is_repo ? "--uncommitted " : "", a->name);
+}
+
+/* Deletes the machine of the agent, so that a new one gets the present files. */
+static int machine_drop(struct agent *a, const json_t *m, struct err *err) {
+    char target[CLIENT_TARGET_SIZE], running[ID_SIZE] = "";
+    const struct client_request r = {.method = "DELETE", .target = target};
+    snprintf(a->machine, sizeof(a->machine), "%s", client_text(m, "id"));
+    snprintf(a->name, sizeof(a->name), "%s", client_text(m, "name"));
+    if (wake(a, m, err) < 0)
+        return -1;
+    int found = exec_find_running(a->client, a->machine, AGENT_EXEC, running, err);
+    if (found < 0)
+        return -1;
+    if (found) {
+        err_set(err, ERR_BUSY, "agent '%s' is running in machine '%s'", a->row->name, a->name);
+        return err_remedy(err, "return to it: carrel agent %s", a->row->name);
+    }
+    if (check_changes(a, err) < 0 || client_target(target, err, "/v1/machines/%s", a->machine) < 0)
+        return -1;
+    return client_call(a->client, &r, NULL, err);
 }
 
 /* ---- a new machine ---- */
@@ -223,7 +277,7 @@ static void tell_history(const struct agent *a) {
     struct buf dir DEFER(buf_done) = BUF(GIT_SAID_MAX);
     struct err none;
     if (a->slice.is_repo && git_ask(words, &dir, &none) == 0 && dir.len &&
-        !is_below(dir.data, a->slice.top))
+        !agent_path_is_below(dir.data, a->slice.top))
         cli_done(a->o->quiet, "the history of the clone comes from %s", dir.data);
 }
 
@@ -256,6 +310,7 @@ static void tell_new(const struct agent *a, const char *budget) {
 
 static int machine_make(struct agent *a, const char *program, struct err *err) {
     char dir[PATH_MAX + 64], own[PATH_MAX + 64], budget[128], meta[2][PATH_MAX + 32];
+    char home[AGENT_HOME_SIZE + 32];
     json_t *made DEFER(json_decrefp) = NULL;
     struct new_options n = a->o->made;
     const char *top = a->slice.top;
@@ -267,8 +322,10 @@ static int machine_make(struct agent *a, const char *program, struct err *err) {
     snprintf(own, sizeof(own), "%s:" AGENT_INSIDE ":ro", program);
     if (strchr(top, ':'))
         return err_set(err, ERR_INVALID, "the path '%s' contains a colon", top);
-    if (budget_check(a, budget, err) < 0)
+    if (budget_check(a, budget, err) < 0 || agent_home_make(a, home, err) < 0)
         return -1;
+    if (*home)
+        n.spec.volumes.items[n.spec.volumes.count++] = home;
     n.name = a->name;
     n.models = budget;
     n.quiet = true;
@@ -298,9 +355,11 @@ int agent_machine_open(struct agent *a, struct err *err) {
     }
     if (agent_slice_find(&a->slice, err) < 0 || machine_find(a, &found, &list, err) < 0)
         return -1;
-    if (found)
+    if (found && !a->o->fresh)
         return machine_use(a, found, err);
-    if (a->o->resume) {
+    if (found && machine_drop(a, found, err) < 0)
+        return -1;
+    if (a->o->resume && !agent_home_exists(a)) {
         err_set(err, ERR_NOT_FOUND, "agent '%s' has no session for directory '%s'", a->row->name,
                 a->slice.top);
         return err_remedy(err, "start one: carrel agent %s", a->row->name);

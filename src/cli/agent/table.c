@@ -40,6 +40,17 @@ static const char *const claude_env[] = {
     "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK=1",
     NULL,
 };
+static const struct agent_setting claude_settings[] = {
+    {.path = ".claude/CLAUDE.md"},
+    {.path = ".claude/settings.json",
+     .kind = AGENT_SETTING_JSON,
+     .drop = {"env", "apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "otelHeadersHelper",
+              "forceLoginMethod", "forceLoginOrgUUID"}},
+    {.path = ".claude.json", .kind = AGENT_SETTING_JSON, .only = "mcpServers"},
+    {.path = ".claude/commands", .kind = AGENT_SETTING_DIR},
+    {.path = ".claude/agents", .kind = AGENT_SETTING_DIR},
+    {.path = NULL},
+};
 #define CLAUDE "exec \"$agent/claude\" --dangerously-skip-permissions "
 
 /* ---- codex ---- */
@@ -64,6 +75,12 @@ static const struct agent_file codex_files[] = {
      "\n[features]\nplugins = false\napps = false\n"
      "\n[analytics]\nenabled = false\n"},
     {NULL, NULL},
+};
+/* config.toml is not copied: Carrel writes it, and TOML cannot be merged here. */
+static const struct agent_setting codex_settings[] = {
+    {.path = ".codex/AGENTS.md"},
+    {.path = ".codex/prompts", .kind = AGENT_SETTING_DIR},
+    {.path = NULL},
 };
 static const char *const codex_env[] = {"OPENAI_API_KEY=" KEY, NULL};
 #define CODEX                                             \
@@ -93,6 +110,15 @@ static const struct agent_file opencode_files[] = {
      "," OPENCODE_PROVIDER("google", "/v1beta") "}}\n"},
     {NULL, NULL},
 };
+static const struct agent_setting opencode_settings[] = {
+    {.path = ".config/opencode/AGENTS.md"},
+    {.path = ".config/opencode/opencode.json",
+     .kind = AGENT_SETTING_JSON,
+     .drop = {"provider", "enabled_providers", "disabled_providers", "share", "autoupdate"}},
+    {.path = ".config/opencode/agent", .kind = AGENT_SETTING_DIR},
+    {.path = ".config/opencode/command", .kind = AGENT_SETTING_DIR},
+    {.path = NULL},
+};
 static const char *const opencode_env[] = {"OPENCODE_DISABLE_MODELS_FETCH=1",
                                            "OPENCODE_DISABLE_AUTOUPDATE=1",
                                            "OPENCODE_DISABLE_LSP_DOWNLOAD=1", NULL};
@@ -121,6 +147,14 @@ static const struct agent_file gemini_files[] = {
      "\"privacy\":{\"usageStatisticsEnabled\":false},\"tools\":{\"sandbox\":false}}\n"},
     {NULL, NULL},
 };
+static const struct agent_setting gemini_settings[] = {
+    {.path = ".gemini/GEMINI.md"},
+    {.path = ".gemini/settings.json",
+     .kind = AGENT_SETTING_JSON,
+     .drop = {"security", "telemetry", "privacy"}},
+    {.path = ".gemini/commands", .kind = AGENT_SETTING_DIR},
+    {.path = NULL},
+};
 #define GEMINI "exec \"$agent/node/bin/node\" \"$agent/cli/bundle/gemini.js\" -y "
 
 #define TASK "${task:+\"$task\"} \"$@\""
@@ -130,6 +164,7 @@ const struct agent_row agent_table[] = {
      .format = "anthropic",
      .packages = claude_packages,
      .files = claude_files,
+     .settings = claude_settings,
      .env = claude_env,
      .start = CLAUDE TASK,
      .resume = CLAUDE "-c " TASK,
@@ -140,6 +175,7 @@ const struct agent_row agent_table[] = {
      .format = "responses",
      .packages = codex_packages,
      .files = codex_files,
+     .settings = codex_settings,
      .env = codex_env,
      .start = CODEX "--no-daemon " CODEX_FREE TASK,
      .resume = CODEX "resume --last --no-daemon " CODEX_FREE TASK,
@@ -150,6 +186,7 @@ const struct agent_row agent_table[] = {
      .version = "1.18.18",
      .packages = opencode_packages,
      .files = opencode_files,
+     .settings = opencode_settings,
      .env = opencode_env,
      .start = OPENCODE "--auto ${task:+\"--prompt=$task\"} \"$@\"",
      .resume = OPENCODE "--auto -c ${task:+\"--prompt=$task\"} \"$@\"",
@@ -160,6 +197,7 @@ const struct agent_row agent_table[] = {
      .format = "gemini",
      .packages = gemini_packages,
      .files = gemini_files,
+     .settings = gemini_settings,
      .start = GEMINI "${task:+\"--prompt-interactive=$task\"} \"$@\"",
      .resume = GEMINI "-r latest ${task:+\"--prompt-interactive=$task\"} \"$@\"",
      .once = GEMINI "\"$@\" --prompt=\"$task\"",

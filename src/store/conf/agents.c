@@ -10,13 +10,22 @@ static bool is_agent_name(const char *name) {
            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == n;
 }
 
+/* Subcommands of `carrel agent`. */
+static bool is_taken_name(const char *name) {
+    static const char *const taken[] = {"ls", "update", "import-settings"};
+    for (size_t i = 0; i < sizeof(taken) / sizeof(*taken); i++)
+        if (strcmp(name, taken[i]) == 0)
+            return true;
+    return false;
+}
+
 static struct conf_agent *agent_of(struct conf_agents *agents, const char *name, struct err *err) {
     for (size_t i = 0; i < agents->count; i++)
         if (strcmp(agents->list[i].name, name) == 0)
             return &agents->list[i];
-    if (!is_agent_name(name) || strcmp(name, "ls") == 0 || strcmp(name, "update") == 0) {
+    if (!is_agent_name(name) || is_taken_name(name)) {
         err_set(err, ERR_INVALID, "'%.40s' cannot be the name of an agent", name);
-        err_remedy(err, "use lower-case letters, digits and -, at most 31; not ls or update");
+        err_remedy(err, "use lower-case letters, digits and -, at most 31; not a subcommand");
         return NULL;
     }
     if (agents->count == CONF_AGENTS_MAX) {
