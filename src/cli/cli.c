@@ -85,7 +85,7 @@ const struct command commands[] = {
     {"fork", "[OPTIONS] MACHINE", "create new machines from a step (snapshot) of a machine",
      cmd_fork, fork_rows, NULL},
 
-    {"agent", "claude|codex|opencode|gemini|ls|update|import-settings [OPTIONS] [-- ARG...]",
+    {"agent", "claude|codex|opencode|gemini|ls|update|import-settings|accept [OPTIONS] [-- ARG...]",
      "run an agent on a copy of this directory, then review its changes", cmd_agent, agent_rows,
      "Agents", agent_forms},
     {"do", "[OPTIONS] [MACHINE] [TASK]", "let a model carry out a task in a machine", cmd_do,

@@ -81,6 +81,7 @@ const struct form agent_forms[] = {
     {"ls", "list the machines of agents"},
     {"update [NAME]", "download the agents that this version knows"},
     {"import-settings NAME", "show your own settings of an agent, and copy them"},
+    {"accept", "show .carrel/agent.conf, and let it take effect"},
     {NULL, NULL},
 };
 

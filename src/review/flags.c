@@ -30,6 +30,7 @@ static const struct rule {
     {".hg", FLAG_HOOK, "hg runs and obeys it"},
     {".hg/hgrc", FLAG_HOOK, "hg runs and obeys it"},
     {".claude", FLAG_HOOK, "agents obey it, and it may start programs for them"},
+    {".carrel", FLAG_HOOK, "carrel agent obeys it after you accepted it"},
     {".mcp.json", FLAG_HOOK, "agents obey it, and it may start programs for them"},
     {".cursor", FLAG_HOOK, "agents obey it, and it may start programs for them"},
     {".codex", FLAG_HOOK, "agents obey it, and it may start programs for them"},

@@ -35,6 +35,9 @@ once = cat old.txt
 start = read line
 once = cat ~/history 2>/dev/null; echo "$task" >>~/history
 resume = echo "before: $(cat ~/history)"; read line
+[agent project]
+start = echo "mark=$PROJECT_MARK setup=$([ -e ~/was-set-up ] && echo yes || echo no)"; read line
+once = echo "task=$task mark=$PROJECT_MARK setup=$([ -e ~/was-set-up ] && echo yes || echo no)"; cat ~/notes.md 2>/dev/null; cat
 [agent other]
 once = cat ~/history 2>/dev/null; echo "$task" >>~/history
 """

@@ -21,6 +21,7 @@ const struct option_row agent_rows[] = {
     {0, "resume", NULL, OPTION_FLAG, AT(resume), "continue the agent's last session"},
     {0, "fresh", NULL, OPTION_FLAG, AT(fresh),
      "delete the agent's machine first, and make one with the present files"},
+    {0, "no-project", NULL, OPTION_FLAG, AT(no_project), "ignore the file .carrel/agent.conf"},
     {0, "budget", "any|AMOUNT|tokens=N|money=X", OPTION_TEXT, AT(budget),
      "new machine: limit of its model calls (default: from [agents] of carrel.conf)"},
     {0, "image", "IMAGE", OPTION_TEXT, AT(made.image),
@@ -35,7 +36,7 @@ const struct option_row agent_rows[] = {
      "new machine: set a variable for all commands, or pass on the caller's value"},
     {0, "keep", NULL, OPTION_FLAG, AT(keep),
      "do not ask at the end: keep the changes in the machine"},
-    {'y', "yes", NULL, OPTION_FLAG, AT(yes), "do not ask: --fresh, import-settings"},
+    {'y', "yes", NULL, OPTION_FLAG, AT(yes), "do not ask: --fresh, import-settings, accept"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet),
      "suppress Carrel's own messages; ls: print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "ls, update: print JSON"},
@@ -52,6 +53,7 @@ static void agent_free(struct agent **slot) {
     if (!*slot)
         return;
     json_decref((*slot)->conf);
+    agent_accept_free((*slot)->project);
     free(*slot);
 }
 
@@ -138,6 +140,8 @@ static int agent_loop(struct agent *a, struct err *err) {
     const char *task = a->o->task;
     char *comment DEFER_FREE = NULL;
     bool resume = a->o->resume, left = false;
+    if (agent_project_task(a, &task, err) < 0 || (a->is_new && agent_setup(a, err) < 0))
+        return -1;
     for (;;) {
         int status = agent_launch(a, resume, task, &left, err);
         if (status < 0)
@@ -188,6 +192,7 @@ static const struct {
     {"ls", agent_ls},
     {"update", agent_update},
     {"import-settings", agent_import},
+    {"accept", agent_accept_run},
 };
 enum { AGENT_SUBS = sizeof(agent_subs) / sizeof(*agent_subs) };
 

@@ -10,7 +10,9 @@
 #include <limits.h>
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "base/id.h"
+#include "cli/agent/project.h"
 #include "cli/client.h"
 #include "cli/new.h"
 #include "cli/options.h"
@@ -56,6 +58,7 @@ struct agent_row {
     const struct agent_package *packages; /* ended by a row without spec; NULL: none */
     const struct agent_file *files;       /* ended by a row without path; NULL: none */
     const struct agent_setting *settings; /* ended by a row without path; NULL: unknown */
+    const char *memory;                   /* file of notes in the home; NULL: notes.md */
     const char *const *env;               /* NAME=VALUE, ended by NULL; NULL: none */
     const char *image;                    /* NULL: the default image */
     const char *start, *resume;           /* with a terminal; NULL: not possible */
@@ -65,7 +68,7 @@ struct agent_row {
 struct agent_options {
     struct new_options made;
     const char *task, *budget;
-    bool resume, fresh, keep, yes, quiet, json, help;
+    bool resume, fresh, no_project, keep, yes, quiet, json, help;
 };
 
 /* The directory that the agent works on. */
@@ -88,7 +91,8 @@ struct agent {
     char machine[ID_SIZE];      /* id */
     char name[128];             /* name of the machine */
     char home[AGENT_HOME_SIZE]; /* volume of the agent's home; empty: the home is in the machine */
-    char **args;                /* further arguments of the agent, ended by NULL */
+    struct agent_accept *project; /* accepted project file; NULL: none */
+    char **args;                  /* further arguments of the agent, ended by NULL */
     bool is_new;
 };
 
@@ -103,6 +107,10 @@ int agent_check_models(const struct agent *a, struct err *err);
 
 /* ---- program.c ---- */
 
+/* Writes the directory of Carrel's own files for agents, on this host. */
+int agent_data_dir(char ret[PATH_MAX], struct err *err);
+/* Creates a directory and those above it. */
+int agent_make_dirs(char *path, struct err *err);
 /* Writes the directory of the agent's program on this host; true: it is complete. */
 bool agent_program_is_there(const struct agent_row *row, char ret[PATH_MAX]);
 /* Downloads and unpacks the program. *ret is its directory. */
@@ -132,6 +140,23 @@ int agent_home_make(struct agent *a, char option[AGENT_HOME_SIZE + 32], struct e
 /* Finds the volume of the home in the description of a machine. */
 void agent_home_of(struct agent *a, const json_t *machine);
 
+/* ---- accept.c ---- */
+
+struct agent_accept;
+void agent_accept_free(struct agent_accept *f);
+/* carrel agent accept */
+int agent_accept_run(struct agent *a, char **words, struct err *err);
+/* Reads the project file. Asks on a terminal if it was not accepted. Only an accepted one is kept
+ * in a->project. */
+int agent_project_open(struct agent *a, struct err *err);
+const struct project *agent_project(const struct agent *a); /* NULL: none was accepted */
+/* Writes its budget as --budget takes it; false: it has none. */
+bool agent_project_budget(const struct agent_accept *f, char ret[96]);
+/* Writes the script that sets up a new machine; false: there is none. */
+bool agent_project_script(const struct agent *a, struct buf *ret);
+/* Replaces the task @NAME by the prompt of that name. */
+int agent_project_task(struct agent *a, const char **task, struct err *err);
+
 /* ---- settings.c ---- */
 
 /* carrel agent import-settings NAME */
@@ -141,6 +166,8 @@ int agent_import(struct agent *a, char **words, struct err *err);
 
 /* Copies the text of a file. {dir} becomes the path as a part of a JSON string. */
 int agent_file_text(const struct agent_file *f, const char *dir, struct buf *ret, struct err *err);
+/* Runs the script of the project file in a new machine. */
+int agent_setup(struct agent *a, struct err *err);
 /* Runs the agent. *ret_left: the user left it running. Returns the exit status, or -1. */
 int agent_launch(struct agent *a, bool resume, const char *task, bool *ret_left, struct err *err);
 

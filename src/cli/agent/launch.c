@@ -1,4 +1,5 @@
 /* Starts the agent's command in its machine, on the caller's terminal or for one task. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +13,22 @@
 #include "cli/exec.h"
 #include "cli/remote.h"
 
-enum { WORDS_MAX = 256, FILES_MAX = 8, FILE_SIZE = 16 << 10 };
+enum { WORDS_MAX = 256, FILES_MAX = 8, FILE_SIZE = 16 << 10, NOTES_MAX = 80 << 10 };
 
 /*
- * Writes each file FILE TEXT up to "--" unless it exists, and then runs the command: an agent
- * changes its own files, and they must stay as it left them.
+ * Writes the notes $2 into file $1, unless the agent has changed it since. Then writes each file
+ * FILE TEXT up to "--" unless it exists, and runs the command: an agent changes its own files, and
+ * they must stay as it left them.
  */
 static const char launch_script[] =
+    "if [ -n \"$2\" ]; then\n"
+    "  f=$HOME/$1; k=$f.carrel; mkdir -p \"$(dirname \"$f\")\"\n"
+    "  if [ ! -e \"$f\" ] || [ \"$(cat \"$f\")\" = \"$(cat \"$k\" 2>/dev/null)\" ]; then\n"
+    "    printf '%s\\n' \"$2\" >\"$f\" && cp \"$f\" \"$k\"\n"
+    "  fi\n"
+    "fi\n"
+    "shift 2\n"
+    "[ -d \"$HOME/.local/bin\" ] && PATH=$HOME/.local/bin:$PATH\n"
     "while [ \"$1\" != -- ]; do\n"
     "  [ -e \"$HOME/$1\" ] || { mkdir -p \"$(dirname \"$HOME/$1\")\" &&\n"
     "    printf %s \"$2\" >\"$HOME/$1\"; } || exit 126\n"
@@ -33,7 +43,8 @@ struct launch {
     struct remote remote;
     const char *argv[WORDS_MAX];
     size_t words;
-    struct buf texts[FILES_MAX];
+    struct buf texts[FILES_MAX], notes, script;
+    char env[PROJECT_LIST_MAX][PROJECT_TEXT_SIZE + 80];
 };
 
 static void launch_free(struct launch **slot) {
@@ -44,6 +55,8 @@ static void launch_free(struct launch **slot) {
     command_done(&l->setup);
     for (size_t i = 0; i < FILES_MAX; i++)
         buf_done(&l->texts[i]);
+    buf_done(&l->notes);
+    buf_done(&l->script);
     free(l);
 }
 
@@ -68,6 +81,38 @@ int agent_file_text(const struct agent_file *f, const char *dir, struct buf *ret
     return ok ? 0 : err_set(err, ERR_LIMIT, "the path of the directory is too long");
 }
 
+/* The notes of the project file for the agent: the path of its file of notes, and the text. */
+static int launch_notes(struct launch *l, const struct agent *a, struct err *err) {
+    const struct project *p = agent_project(a);
+    bool ok = true;
+    l->notes = BUF(NOTES_MAX);
+    if (p && p->note_count)
+        ok = buf_addf(&l->notes, "# Notes of " PROJECT_PATH "\n");
+    for (size_t i = 0; ok && p && i < p->note_count; i++)
+        ok = buf_addf(&l->notes, "\n* %s", p->notes[i]);
+    if (!ok)
+        return err_set(err, ERR_LIMIT, PROJECT_PATH ": the notes are too long");
+    return launch_word(l, a->row->memory ? a->row->memory : "notes.md", err) < 0
+               ? -1
+               : launch_word(l, l->notes.len ? l->notes.data : "", err);
+}
+
+/* Variables of the project file. Those of the agent itself count more. */
+static int launch_env(struct launch *l, const struct agent *a, bool is_setup, struct err *err) {
+    const struct project *p = agent_project(a);
+    struct option_list *env = &l->options.env;
+    for (size_t i = 0; p && i < p->env_count; i++) {
+        snprintf(l->env[i], sizeof(l->env[i]), "%s=%s", p->env[i].name, p->env[i].text);
+        env->items[env->count++] = l->env[i];
+    }
+    for (size_t i = 0; !is_setup && a->row->env && a->row->env[i]; i++) {
+        if (env->count == OPTION_LIST_MAX)
+            return err_set(err, ERR_LIMIT, "the agent has more than %d variables", OPTION_LIST_MAX);
+        env->items[env->count++] = a->row->env[i];
+    }
+    return 0;
+}
+
 static int launch_files(struct launch *l, const struct agent *a, struct err *err) {
     size_t n = 0;
     for (const struct agent_file *f = a->row->files; f && f->path && n < FILES_MAX; f++, n++)
@@ -84,7 +129,8 @@ static int launch_words(struct launch *l, const struct agent *a, const char *lin
     for (size_t i = 0; i < sizeof(before) / sizeof(*before); i++)
         if (launch_word(l, before[i], err) < 0)
             return -1;
-    if (launch_files(l, a, err) < 0)
+    if (launch_notes(l, a, err) < 0 || launch_files(l, a, err) < 0 ||
+        launch_env(l, a, false, err) < 0)
         return -1;
     for (size_t i = 0; i < sizeof(after) / sizeof(*after); i++)
         if (launch_word(l, after[i], err) < 0)
@@ -92,8 +138,6 @@ static int launch_words(struct launch *l, const struct agent *a, const char *lin
     for (char **arg = a->args; *arg; arg++)
         if (launch_word(l, *arg, err) < 0)
             return -1;
-    for (size_t i = 0; a->row->env && a->row->env[i]; i++)
-        l->options.env.items[l->options.env.count++] = a->row->env[i];
     return 0;
 }
 
@@ -126,6 +170,48 @@ static int launch_terminal(struct launch *l, struct agent *a, struct err *err) {
         session->hint = "to leave the agent running, " SESSION_LEAVE_HELP;
     return 0;
 }
+
+/* ---- the script of the project file ---- */
+
+/* The script must not read the input that is meant for the agent's task. */
+static int setup_session(struct session *s, struct err *err) {
+    int input DEFER_CLOSE = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    int null DEFER_CLOSE = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0)
+        return err_sys(err, "cannot open /dev/null");
+    int r = session_run(s, err);
+    if (input < 0 || dup2(input, STDIN_FILENO) < 0)
+        close(STDIN_FILENO); /* it was closed before */
+    return r;
+}
+
+int agent_setup(struct agent *a, struct err *err) {
+    struct launch *l DEFER(launch_free) = xnew(struct launch);
+    l->script = BUF(2 * PROJECT_FILE_MAX);
+    if (!agent_project_script(a, &l->script))
+        return 0;
+    const char *const words[] = {"/bin/sh", "-c", "exec >&2; eval \"$1\"", "carrel-setup",
+                                 l->script.data};
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        if (launch_word(l, words[i], err) < 0)
+            return -1;
+    l->options.no_terminal = l->options.quiet = true;
+    l->remote = (struct remote){.client = a->client, .machine = a->machine};
+    l->setup.session.remote = &l->remote;
+    cli_done(a->o->quiet, "setting up machine %s as " PROJECT_PATH " says", a->name);
+    if (launch_env(l, a, true, err) < 0 ||
+        command_prepare(&l->setup, &l->options, (char **)l->argv, a->slice.top, err) < 0 ||
+        setup_session(&l->setup.session, err) < 0)
+        return err_wrap(err, "cannot set up machine '%s'", a->name);
+    int status = command_report(&l->setup, &l->options, &(struct command_end){.id = a->machine});
+    if (status == 0)
+        return 0;
+    err_set(err, ERR_UNKNOWN, "the setup of " PROJECT_PATH " failed with exit status %d", status);
+    return err_remedy(err, "correct it and use --fresh, or continue without it: carrel agent %s",
+                      a->row->name);
+}
+
+/* ---- the agent ---- */
 
 int agent_launch(struct agent *a, bool resume, const char *task, bool *ret_left, struct err *err) {
     struct launch *l DEFER(launch_free) = xnew(struct launch);

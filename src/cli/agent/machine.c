@@ -225,7 +225,10 @@ static void name_machine(struct agent *a) {
 
 /* Writes the budget as --models takes it: a plain number is money. */
 static void budget_of(const struct agent *a, char ret[128]) {
+    char asked[96];
     const char *given = a->o->budget, *money = client_text(a->conf, "money");
+    if (!given && agent_project_budget(a->project, asked))
+        given = asked;
     long long tokens = client_number(a->conf, "tokens");
     bool has_money = strcmp(money, "0") != 0;
     if (given && isdigit((unsigned char)given[0]))
@@ -308,9 +311,32 @@ static void tell_new(const struct agent *a, const char *budget) {
                  top);
 }
 
+/* Adds the hosts of the project file, and those that its packages come from. */
+static int put_hosts(const struct agent *a, struct new_options *n,
+                     char texts[2 * PROJECT_LIST_MAX][PROJECT_WORD_SIZE + 8], struct err *err) {
+    const struct project *p = agent_project(a);
+    size_t count = 0;
+    for (size_t i = 0; p && i < p->allow_count; i++)
+        snprintf(texts[count++], sizeof(*texts), "allow:%s", p->allow[i]);
+    for (size_t i = 0; p && i < p->package_count; i++)
+        snprintf(texts[count++], sizeof(*texts), "allow:%.*s", (int)strcspn(p->packages[i], ":"),
+                 p->packages[i]);
+    for (size_t i = 0; i < count; i++) {
+        bool known = false;
+        for (size_t k = 0; k < i; k++)
+            known |= strcmp(texts[k], texts[i]) == 0;
+        if (!known && n->net.count == OPTION_LIST_MAX)
+            return err_set(err, ERR_LIMIT, "there are more than %d network rules", OPTION_LIST_MAX);
+        if (!known)
+            n->net.items[n->net.count++] = texts[i];
+    }
+    return 0;
+}
+
 static int machine_make(struct agent *a, const char *program, struct err *err) {
     char dir[PATH_MAX + 64], own[PATH_MAX + 64], budget[128], meta[2][PATH_MAX + 32];
     char home[AGENT_HOME_SIZE + 32];
+    char hosts[2 * PROJECT_LIST_MAX][PROJECT_WORD_SIZE + 8];
     json_t *made DEFER(json_decrefp) = NULL;
     struct new_options n = a->o->made;
     const char *top = a->slice.top;
@@ -322,7 +348,8 @@ static int machine_make(struct agent *a, const char *program, struct err *err) {
     snprintf(own, sizeof(own), "%s:" AGENT_INSIDE ":ro", program);
     if (strchr(top, ':'))
         return err_set(err, ERR_INVALID, "the path '%s' contains a colon", top);
-    if (budget_check(a, budget, err) < 0 || agent_home_make(a, home, err) < 0)
+    if (budget_check(a, budget, err) < 0 || put_hosts(a, &n, hosts, err) < 0 ||
+        agent_home_make(a, home, err) < 0)
         return -1;
     if (*home)
         n.spec.volumes.items[n.spec.volumes.count++] = home;
@@ -353,7 +380,8 @@ int agent_machine_open(struct agent *a, struct err *err) {
         err_set(err, ERR_UNSUPPORTED, "carrel agent works only with a daemon on this host");
         return err_remedy(err, "unset CARREL_URL");
     }
-    if (agent_slice_find(&a->slice, err) < 0 || machine_find(a, &found, &list, err) < 0)
+    if (agent_slice_find(&a->slice, err) < 0 || agent_project_open(a, err) < 0 ||
+        machine_find(a, &found, &list, err) < 0)
         return -1;
     if (found && !a->o->fresh)
         return machine_use(a, found, err);

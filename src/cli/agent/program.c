@@ -183,8 +183,7 @@ static int package_make(struct tool *t, const struct agent_package *p, const cha
 
 /* ---- the program ---- */
 
-/* Writes the directory of all programs of this user. */
-static int programs_dir(char ret[PATH_MAX], struct err *err) {
+int agent_data_dir(char ret[PATH_MAX], struct err *err) {
     const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
     bool given = data && data[0] == '/';
     if (!given && (!home || home[0] != '/'))
@@ -198,13 +197,13 @@ bool agent_program_is_there(const struct agent_row *row, char ret[PATH_MAX]) {
     char dir[PATH_MAX];
     struct err none;
     ret[0] = '\0';
-    if (programs_dir(dir, &none) < 0)
+    if (agent_data_dir(dir, &none) < 0)
         return false;
     snprintf(ret, PATH_MAX, "%.*s/%s-%s", PATH_MAX - 128, dir, row->name, row->version);
     return access(ret, R_OK | X_OK) == 0;
 }
 
-static int make_parents(char *path, struct err *err) {
+int agent_make_dirs(char *path, struct err *err) {
     for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
         if (slash)
             *slash = '\0';
@@ -269,7 +268,7 @@ int agent_program_make(struct client *c, const struct agent_row *row, bool quiet
                        char ret[PATH_MAX], struct err *err) {
     char dir[PATH_MAX], what[128], lock[PATH_MAX];
     struct build_wait wait;
-    if (programs_dir(dir, err) < 0 || make_parents(dir, err) < 0)
+    if (agent_data_dir(dir, err) < 0 || agent_make_dirs(dir, err) < 0)
         return -1;
     snprintf(lock, sizeof(lock), "%.*s/lock", PATH_MAX - 64, dir);
     int locked DEFER_CLOSE = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);

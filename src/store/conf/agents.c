@@ -12,7 +12,7 @@ static bool is_agent_name(const char *name) {
 
 /* Subcommands of `carrel agent`. */
 static bool is_taken_name(const char *name) {
-    static const char *const taken[] = {"ls", "update", "import-settings"};
+    static const char *const taken[] = {"ls", "update", "import-settings", "accept"};
     for (size_t i = 0; i < sizeof(taken) / sizeof(*taken); i++)
         if (strcmp(name, taken[i]) == 0)
             return true;
