@@ -27,6 +27,7 @@ struct mcp_who {
     char machine[128];           /* machine that the session is bound to; "": none */
     char talk[TOOLBOX_KEY_SIZE]; /* from `carrel mcp`: id of the conversation, which outlives the
                                     daemon; "": a new conversation */
+    enum tool_set set;
 };
 
 void user_ref(struct mcp_user *u) {
@@ -89,20 +90,47 @@ static void note_call(struct mcp_user *u, const struct mcp_request *r,
 
 /* ---- tools ---- */
 
-static void put_tool(struct jot *j, const struct tool *t) {
+static const struct {
+    const char *name;
+    enum tool_hint hint;
+    bool usual; /* the value that clients assume if the hint is left out */
+} hints[] = {
+    {"readOnlyHint", TOOL_READ_ONLY, false},
+    {"destructiveHint", TOOL_DESTRUCTIVE, true},
+    {"idempotentHint", TOOL_IDEMPOTENT, false},
+    {"openWorldHint", TOOL_OPEN_WORLD, true},
+};
+
+static void put_hints(struct jot *j, const struct tool *t, bool brief) {
+    jot_object(j, "annotations");
+    if (!brief)
+        jot_string(j, "title", t->title);
+    for (size_t i = 0; i < sizeof(hints) / sizeof(*hints); i++) {
+        bool is = t->hints & hints[i].hint;
+        if (!brief || is != hints[i].usual)
+            jot_bool(j, hints[i].name, is);
+    }
+    jot_end(j, '}');
+}
+
+/*
+ * The smaller sets are for clients that send the whole list with each model call: their list is
+ * short, without output schemas. Their clients have one machine, so the argument `machine` is left
+ * out.
+ */
+static void put_tool(struct jot *j, const struct tool *t, bool brief) {
     jot_object(j, NULL);
     jot_string(j, "name", t->name);
-    jot_string(j, "title", t->title);
+    if (!brief)
+        jot_string(j, "title", t->title);
     jot_string(j, "description", t->description);
-    schema_describe_whole(t->input, j, "inputSchema");
-    schema_describe_whole(t->output, j, "outputSchema");
-    jot_object(j, "annotations");
-    jot_string(j, "title", t->title);
-    jot_bool(j, "readOnlyHint", t->hints & TOOL_READ_ONLY);
-    jot_bool(j, "destructiveHint", t->hints & TOOL_DESTRUCTIVE);
-    jot_bool(j, "idempotentHint", t->hints & TOOL_IDEMPOTENT);
-    jot_bool(j, "openWorldHint", t->hints & TOOL_OPEN_WORLD);
-    jot_end(j, '}');
+    if (brief) {
+        schema_describe_brief(t->input, j, "inputSchema", "machine");
+    } else {
+        schema_describe_whole(t->input, j, "inputSchema");
+        schema_describe_whole(t->output, j, "outputSchema");
+    }
+    put_hints(j, t, brief);
     jot_end(j, '}');
 }
 
@@ -114,7 +142,7 @@ static bool tools_list(struct mcp_user *u, size_t from, size_t max, struct jot *
         if (at >= from + max)
             return true;
         if (at++ >= from)
-            put_tool(j, &tools[i]);
+            put_tool(j, &tools[i], toolbox_set(u->box) != TOOL_SET_ALL);
     }
     return false;
 }
@@ -156,7 +184,7 @@ static void put_failure(struct jot *j, const struct act_result *result) {
 
 static void put_success(struct jot *j, const struct act_result *result) {
     jot_array(j, "content");
-    put_text_block(j, result->json);
+    put_text_block(j, result->text);
     if (result->image) {
         jot_object(j, NULL);
         jot_string(j, "type", "image");
@@ -372,11 +400,14 @@ static void choose_key(const struct mcp_face *f, const struct mcp_who *who, cons
         snprintf(ret + 24, TOOLBOX_KEY_SIZE - 24, ".%u", n);
 }
 
-static struct mcp_user *user_new(struct mcp_face *f, const struct caller *who, const char *key,
+static struct mcp_user *user_new(struct mcp_face *f, const struct mcp_who *who, const char *key,
                                  const char *machine, const char *talk) {
     struct mcp_user *u = xnew(struct mcp_user);
-    *u = (struct mcp_user){
-        .face = f, .refs = 1, .who = *who, .transcript = BUF(TRANSCRIPT_MAX + 1), .next = f->users};
+    *u = (struct mcp_user){.face = f,
+                           .refs = 1,
+                           .who = who->who,
+                           .transcript = BUF(TRANSCRIPT_MAX + 1),
+                           .next = f->users};
     u->who.scopes &= SCOPE_READ | SCOPE_RUN;
     u->who.local = false; /* the caller is a model, not the owner: see service/rights.h */
     u->at = &f->users;
@@ -389,6 +420,7 @@ static struct mcp_user *user_new(struct mcp_face *f, const struct caller *who, c
         .who = u->who,
         .key = key,
         .machine = machine,
+        .set = who->set,
         .talk = machine ? NULL : talk, /* a bound session has one machine only */
         .made = machine_made,
         .arg = u};
@@ -424,7 +456,7 @@ static void *open_session(void *arg, const void *who_bytes, const char *id, stru
         }
     }
     choose_key(f, &who, id, key);
-    return user_new(f, &who.who, key, bound.id[0] ? bound.id : NULL, *id ? key : who.talk);
+    return user_new(f, &who, key, bound.id[0] ? bound.id : NULL, *id ? key : who.talk);
 }
 
 static void count_row(void *arg, const void *view) {
@@ -445,7 +477,7 @@ static void *revive_session(void *arg, const void *who_bytes, const char *id) {
         return NULL;
     service_taint_talk(f->service, &who.who, key, saw);
     (void)service_list(f->service, &who.who, &r, count_row, &count, next, NULL);
-    return count || saw[0] ? user_new(f, &who.who, key, NULL, key) : NULL;
+    return count || saw[0] ? user_new(f, &who, key, NULL, key) : NULL;
 }
 
 static void session_opened(void *arg, struct mcp_session *s) {
@@ -473,6 +505,11 @@ static int mcp_take_word(struct http_text value, char *to, size_t size, struct e
     return 0;
 }
 
+static int mcp_take_set(struct http_text value, enum tool_set *ret, struct err *err) {
+    char text[64];
+    return mcp_take_word(value, text, sizeof(text), err) < 0 ? -1 : tool_set_parse(text, ret, err);
+}
+
 static int mcp_read_words(struct http_text query, struct mcp_who *ret, struct err *err) {
     struct http_text key, value;
     while (query.s && http_query_next(&query, &key, &value)) {
@@ -481,9 +518,11 @@ static int mcp_read_words(struct http_text query, struct mcp_who *ret, struct er
             r = mcp_take_word(value, ret->machine, sizeof(ret->machine), err);
         else if (http_text_is(key, "key"))
             r = mcp_take_word(value, ret->key, sizeof(ret->key), err);
+        else if (http_text_is(key, "tools"))
+            r = mcp_take_set(value, &ret->set, err);
         else
             r = err_set(err, ERR_INVALID,
-                        "unknown query parameter '%.*s'; known parameters: machine, key",
+                        "unknown query parameter '%.*s'; known parameters: machine, key, tools",
                         (int)(key.n < 40 ? key.n : 40), key.s);
         if (r < 0)
             return -1;

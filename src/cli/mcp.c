@@ -25,7 +25,7 @@
 enum { MESSAGE_MAX = 16 << 20, BLOCK = 64 << 10, ANSWERS_MAX = 4 << 20 };
 
 struct mcp_options {
-    const char *machine;
+    const char *machine, *tools;
     bool help;
 };
 
@@ -34,6 +34,8 @@ struct mcp_options {
 const struct option_row mcp_rows[] = {
     {0, "machine", "MACHINE", OPTION_TEXT, AT(machine),
      "machine for the agent's tools (default: one per current directory, without its files)"},
+    {0, "tools", "minimal|coding|all", OPTION_TEXT, AT(tools),
+     "tools to offer; smaller sets need less of the model's context (default: all)"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -78,7 +80,8 @@ static int upgrade(struct bridge *b, struct err *err) {
     const struct http_request request = {.method = "GET", .target = target, .fields = fields};
     directory_key(key);
     if (client_target(target, err, "/mcp?key=%s", key) < 0 ||
-        client_query(target, "machine", b->o->machine, err) < 0)
+        client_query(target, "machine", b->o->machine, err) < 0 ||
+        client_query(target, "tools", b->o->tools, err) < 0)
         return -1;
     if (http_client_send(c->http, &request, err) < 0)
         return 0;
@@ -240,6 +243,15 @@ static int run_bridge(const struct mcp_options *o, struct err *err) {
     return r;
 }
 
+static int mcp_check_tools(const char *set, struct err *err) {
+    static const char *const sets[] = {"minimal", "coding", "all"};
+    for (size_t i = 0; set && i < sizeof(sets) / sizeof(*sets); i++)
+        if (strcmp(set, sets[i]) == 0)
+            return 0;
+    return set ? err_set(err, ERR_INVALID, "--tools %.40s: must be minimal, coding or all", set)
+               : 0;
+}
+
 int cmd_mcp(int argc, char **argv) {
     struct mcp_options o = {0};
     struct err err;
@@ -257,5 +269,7 @@ int cmd_mcp(int argc, char **argv) {
         err_remedy(&err, "for MCP over HTTP use /mcp of the daemon: see carrel serve --help");
         return cli_fail(&err);
     }
+    if (mcp_check_tools(o.tools, &err) < 0)
+        return cli_fail(&err);
     return run_bridge(&o, &err) < 0 ? cli_fail(&err) : 0;
 }

@@ -345,13 +345,20 @@ void schema_write(const struct schema *schema, struct jot *j, const char *name, 
     jot_end(j, '}');
 }
 
-static void describe_object(const struct schema *schema, struct jot *j, const char *name,
-                            bool whole);
+/* How schemas are described; see schema.h. */
+struct describing {
+    bool whole, brief;
+    const char *skip; /* name of an optional field to leave out, or NULL */
+};
 
-static void describe_ref(const struct schema *sub, struct jot *j, const char *name, bool whole) {
+static void describe_object(const struct schema *schema, struct jot *j, const char *name,
+                            const struct describing *d);
+
+static void describe_ref(const struct schema *sub, struct jot *j, const char *name,
+                         const struct describing *d) {
     char ref[120];
-    if (whole) {
-        describe_object(sub, j, name, true);
+    if (d->whole) {
+        describe_object(sub, j, name, d);
         return;
     }
     snprintf(ref, sizeof(ref), "#/components/schemas/%s", sub->name);
@@ -371,7 +378,9 @@ static void describe_types(struct jot *j, bool number, bool text) {
     }
 }
 
-static void describe_range(const struct field *f, struct jot *j) {
+static void describe_range(const struct field *f, struct jot *j, const struct describing *d) {
+    if (d->brief)
+        return;
     bool milli = f->kind == FIELD_CPUS || f->kind == FIELD_DURATION;
     uint64_t unit = milli ? 1000 : f->kind == FIELD_MONEY ? 1000000 : 1;
     jot_u64(j, "minimum", f->min / unit);
@@ -379,21 +388,22 @@ static void describe_range(const struct field *f, struct jot *j) {
         jot_u64(j, "maximum", f->max / unit);
 }
 
-static void describe_strings(const struct field *f, struct jot *j, bool is_map) {
+static void describe_strings(const struct field *f, struct jot *j, bool is_map, bool brief) {
     jot_string(j, "type", is_map ? "object" : "array");
-    jot_u64(j, is_map ? "maxProperties" : "maxItems", f->max);
+    if (!brief)
+        jot_u64(j, is_map ? "maxProperties" : "maxItems", f->max);
     jot_object(j, is_map ? "additionalProperties" : "items");
     jot_string(j, "type", "string");
     jot_end(j, '}');
 }
 
-static void describe_kind(const struct field *f, struct jot *j, bool whole) {
+static void describe_kind(const struct field *f, struct jot *j, const struct describing *d) {
     switch (f->kind) {
     case FIELD_TEXT:
     case SHOW_TEXT:
     case SHOW_CHARS:
         jot_string(j, "type", "string");
-        if (f->max)
+        if (f->max && !d->brief)
             jot_u64(j, "maxLength", f->max);
         break;
     case FIELD_FLAG:
@@ -402,25 +412,26 @@ static void describe_kind(const struct field *f, struct jot *j, bool whole) {
         break;
     case FIELD_NUMBER:
         jot_string(j, "type", "integer");
-        describe_range(f, j);
+        describe_range(f, j, d);
         break;
     case FIELD_SIZE:
     case FIELD_CPUS:
     case FIELD_MONEY:
     case FIELD_DURATION:
         describe_types(j, true, true);
-        describe_range(f, j);
+        describe_range(f, j, d);
         break;
     case FIELD_TEXTS:
-        describe_strings(f, j, false);
+        describe_strings(f, j, false, d->brief);
         break;
     case FIELD_MAP:
-        describe_strings(f, j, true);
+        describe_strings(f, j, true, d->brief);
         break;
     case FIELD_OBJECTS:
         jot_string(j, "type", "array");
-        jot_u64(j, "maxItems", f->max);
-        describe_ref(f->sub, j, "items", whole);
+        if (!d->brief)
+            jot_u64(j, "maxItems", f->max);
+        describe_ref(f->sub, j, "items", d);
         break;
     case SHOW_NUMBER:
     case SHOW_COUNT:
@@ -447,16 +458,16 @@ static void describe_kind(const struct field *f, struct jot *j, bool whole) {
     }
 }
 
-static void describe_field(const struct field *f, struct jot *j, bool whole) {
+static void describe_field(const struct field *f, struct jot *j, const struct describing *d) {
     if (f->sub && f->kind != FIELD_OBJECTS && f->kind != SHOW_JSON) {
-        describe_ref(f->sub, j, f->name, whole);
+        describe_ref(f->sub, j, f->name, d);
         return;
     }
     jot_object(j, f->name);
-    describe_kind(f, j, whole);
+    describe_kind(f, j, d);
     if (f->kind == SHOW_JSON && f->sub) { /* a list of objects of f->sub */
         jot_string(j, "type", "array");
-        describe_ref(f->sub, j, "items", whole);
+        describe_ref(f->sub, j, "items", d);
     }
     if (f->choices) {
         jot_array(j, "enum");
@@ -469,27 +480,45 @@ static void describe_field(const struct field *f, struct jot *j, bool whole) {
     jot_end(j, '}');
 }
 
-static void describe_object(const struct schema *schema, struct jot *j, const char *name,
-                            bool whole) {
-    jot_object(j, name);
-    jot_string(j, "type", "object");
-    jot_object(j, "properties");
+static void describe_required(const struct schema *schema, struct jot *j,
+                              const struct describing *d) {
+    size_t count = 0;
     for (size_t i = 0; i < schema->count; i++)
-        describe_field(&schema->fields[i], j, whole);
-    jot_end(j, '}');
+        count += schema->fields[i].required;
+    if (d->brief && !count)
+        return;
     jot_array(j, "required");
     for (size_t i = 0; i < schema->count; i++)
         if (schema->fields[i].required)
             jot_string(j, NULL, schema->fields[i].name);
     jot_end(j, ']');
-    jot_bool(j, "additionalProperties", false);
+}
+
+static void describe_object(const struct schema *schema, struct jot *j, const char *name,
+                            const struct describing *d) {
+    jot_object(j, name);
+    jot_string(j, "type", "object");
+    jot_object(j, "properties");
+    for (size_t i = 0; i < schema->count; i++)
+        if (!d->skip || strcmp(schema->fields[i].name, d->skip) != 0)
+            describe_field(&schema->fields[i], j, d);
+    jot_end(j, '}');
+    describe_required(schema, j, d);
+    if (!d->brief)
+        jot_bool(j, "additionalProperties", false);
     jot_end(j, '}');
 }
 
 void schema_describe(const struct schema *schema, struct jot *j, const char *name) {
-    describe_object(schema, j, name, false);
+    describe_object(schema, j, name, &(struct describing){.whole = false});
 }
 
 void schema_describe_whole(const struct schema *schema, struct jot *j, const char *name) {
-    describe_object(schema, j, name, true);
+    describe_object(schema, j, name, &(struct describing){.whole = true});
+}
+
+void schema_describe_brief(const struct schema *schema, struct jot *j, const char *name,
+                           const char *skip) {
+    describe_object(schema, j, name,
+                    &(struct describing){.whole = true, .brief = true, .skip = skip});
 }

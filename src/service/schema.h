@@ -83,3 +83,7 @@ void schema_write(const struct schema *schema, struct jot *j, const char *name, 
 void schema_describe(const struct schema *schema, struct jot *j, const char *name);
 /* Writes the JSON Schema with those schemas inlined. */
 void schema_describe_whole(const struct schema *schema, struct jot *j, const char *name);
+/* As schema_describe_whole(), but short, for the context of a model: without limits of values, and
+ * without the optional field `skip` (NULL: with all fields). */
+void schema_describe_brief(const struct schema *schema, struct jot *j, const char *name,
+                           const char *skip);

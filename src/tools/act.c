@@ -8,6 +8,7 @@
 #include "base/defer.h"
 #include "base/text/base64.h"
 #include "service/tool_counts.h"
+#include "tools/plain.h"
 #include "tools/toolbox.h"
 
 enum { RESULT_MAX = 8 << 20 };
@@ -75,17 +76,22 @@ void act_fail(struct act *a, const struct err *err) {
 }
 
 static void done_with(struct act *a, const void *view, const char *image, const char *media) {
-    struct buf text DEFER(buf_done) = BUF(RESULT_MAX);
+    struct buf text DEFER(buf_done) = BUF(RESULT_MAX), plain DEFER(buf_done) = BUF(RESULT_MAX);
     struct jot j = JOT(&text);
     struct err err;
     schema_write(a->tool->output, &j, NULL, view);
+    if (!j.failed)
+        plain_text(a->tool, view, text.data, &plain);
     if (j.failed) {
         err_set(&err, ERR_LIMIT, "the result of the tool is larger than %d MiB", RESULT_MAX >> 20);
         act_fail(a, &err);
         return;
     }
-    act_end(a, &(struct act_result){
-                   .json = text.data, .image = image, .media = media, .machine = a->machine});
+    act_end(a, &(struct act_result){.json = text.data,
+                                    .text = plain.data ? plain.data : "",
+                                    .image = image,
+                                    .media = media,
+                                    .machine = a->machine});
 }
 
 void act_done(struct act *a, const void *view) {
@@ -163,7 +169,20 @@ void act_cancel(struct act *a) {
 /* ---- the tools of a client ---- */
 
 bool tool_is_there(const struct toolbox *b, const struct tool *t) {
-    return !(b->bound && t->hints & TOOL_ALONE) && (!t->is_there || t->is_there(b));
+    return t->set >= b->set && !(b->bound && t->hints & TOOL_ALONE) &&
+           (!t->is_there || t->is_there(b));
+}
+
+int tool_set_parse(const char *text, enum tool_set *ret, struct err *err) {
+    static const char *const names[] = {
+        [TOOL_SET_ALL] = "all", [TOOL_SET_CODING] = "coding", [TOOL_SET_MINIMAL] = "minimal"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (strcmp(names[i], text) == 0) {
+            *ret = (enum tool_set)i;
+            return 0;
+        }
+    return err_set(err, ERR_INVALID, "unknown set of tools '%.40s'; use minimal, coding or all",
+                   text);
 }
 
 const struct tool *tool_find(const struct toolbox *b, const char *name) {

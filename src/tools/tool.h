@@ -36,7 +36,15 @@ enum tool_recovery {
     TOOL_KEPT,    /* the question or record is stored and found again */
 };
 
+/* The sets of tools, from the largest to the smallest; each contains the following ones. */
+enum tool_set {
+    TOOL_SET_ALL,
+    TOOL_SET_CODING,  /* work on the files of one machine */
+    TOOL_SET_MINIMAL, /* commands and files */
+};
+
 struct act;
+struct buf;
 struct toolbox;
 
 struct tool {
@@ -46,10 +54,16 @@ struct tool {
     enum tool_recovery recovery;
     void (*start)(struct act *a);
     bool (*is_there)(const struct toolbox *box); /* NULL: available on every host */
+    enum tool_set set;                           /* the smallest set that contains the tool */
+    /* Writes the struct of the output schema as text for a model. NULL: a line per field. */
+    void (*plain)(const void *view, struct buf *out);
 };
 
 extern const struct tool tools[];
 extern const size_t tool_count;
+
+/* Reads "minimal", "coding" or "all". */
+int tool_set_parse(const char *text, enum tool_set *ret, struct err *err);
 
 /* ---- a client's toolbox ---- */
 
@@ -61,6 +75,7 @@ struct toolbox_options {
     struct caller who;
     const char *key;     /* key by which the client's own machine is found again */
     const char *machine; /* the only machine to use; NULL: create one for the client on first use */
+    enum tool_set set;   /* the tools that the client gets */
     const char *talk; /* id of the conversation across restarts; NULL: only until toolbox_unref() */
     /* Called when the client's own machine was created; may be NULL. */
     void (*made)(void *arg, const char *machine);
@@ -75,6 +90,7 @@ void toolbox_unref(struct toolbox *b);
 void toolbox_leave(struct toolbox *b);
 const char *toolbox_machine(const struct toolbox *b); /* "" while the client has no machine */
 const char *toolbox_key(const struct toolbox *b);
+enum tool_set toolbox_set(const struct toolbox *b);
 
 /* Call before text of a machine is shown, because the client may use it elsewhere. -1: the taint
  * (mark of untrusted data) could not be stored, so the text must not be shown. */
@@ -96,6 +112,7 @@ struct act_result {
     const struct err *err;     /* NULL: success */
     const char *detail;        /* with err: lines that the error concerns; may be NULL */
     const char *json;          /* matches the tool's output schema; NULL with err */
+    const char *text;          /* the same as text for a model; NULL with err */
     const char *image, *media; /* image in base64 and its media type, beside the JSON; or NULL */
     const char *machine;       /* machine that the call used, or "" */
     const char *fallback;      /* how the call differed from the usual way; NULL: not at all */

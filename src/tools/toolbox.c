@@ -22,6 +22,7 @@ struct toolbox *toolbox_new(const struct toolbox_options *o) {
                           .service = o->service,
                           .who = o->who,
                           .bound = o->machine != NULL,
+                          .set = o->set,
                           .made = o->made,
                           .arg = o->arg};
     /* A toolbox acts with the scopes read and run only, whatever its caller has. */
@@ -56,6 +57,10 @@ const char *toolbox_machine(const struct toolbox *b) {
 
 const char *toolbox_key(const struct toolbox *b) {
     return b->key;
+}
+
+enum tool_set toolbox_set(const struct toolbox *b) {
+    return b->set;
 }
 
 bool toolbox_owns(const struct toolbox *b, const struct machine_view *view) {

@@ -23,6 +23,7 @@ struct toolbox {
     char key[TOOLBOX_KEY_SIZE];
     char machine[ID_SIZE];
     bool bound;
+    enum tool_set set;
     bool making;         /* the client's own machine is being created or resumed */
     struct act *waiting; /* acts that wait for the machine */
     void (*made)(void *arg, const char *machine);

@@ -53,7 +53,7 @@ class Client:
         result = self.result(name, seconds, **arguments)
         if result.get("isError"):
             raise ToolFailed(result["content"][0]["text"])
-        assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
+        assert result["content"][0]["type"] == "text" and isinstance(result["structuredContent"], dict)
         return result["structuredContent"]
 
     def take(self, message):
