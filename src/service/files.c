@@ -7,6 +7,7 @@
 #include "base/defer.h"
 #include "base/parse.h"
 #include "service/cells.h"
+#include "service/exec/plan.h"
 #include "service/steps/barrier.h"
 #include "service/steps/live.h"
 
@@ -58,6 +59,14 @@ int file_user(const char *text, uint32_t *ret_uid, struct err *err) {
     }
     *ret_uid = (uint32_t)uid;
     return 0;
+}
+
+const char *service_start_dir(struct service *s, const char *machine) {
+    const struct live *l = map_get(&s->machines, machine);
+    const struct exec_defaults *image = l ? live_defaults(l) : NULL;
+    if (l && l->cwd)
+        return l->cwd;
+    return image ? image->cwd : "/home/user";
 }
 
 bool file_replaced(const struct msg_read_data *first, const struct msg_read_data *now) {

@@ -12,6 +12,10 @@
 /* The user of a file operation: "user" (NULL), "root" or a number. */
 int file_user(const char *text, uint32_t *ret_uid, struct err *err);
 
+/* The directory in which the machine's commands start, unless they name another one. Valid until
+ * control returns to the loop. */
+const char *service_start_dir(struct service *s, const char *machine);
+
 /*
  * Sends one file message, which must stay valid until the answer. path: for journal and errors,
  * also valid until the answer; NULL: part of a transfer that is in the journal already. `done` is

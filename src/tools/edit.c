@@ -182,7 +182,7 @@ static void show_place(struct buf *hint, const char *text, size_t len, size_t at
     }
 }
 
-static void show_nearest(const struct buf *text, const char *old_text, struct buf *hint) {
+void edit_nearest(const struct buf *text, const char *old_text, struct buf *hint) {
     struct candidate best[NEAREST] = {{0}};
     struct pairs wanted;
     struct line line;
@@ -227,7 +227,7 @@ static int edit_check(const struct buf *text, const struct edit_step *e, size_t 
     if (found == e->count)
         return 0;
     if (!found) {
-        show_nearest(text, e->old_text, hint);
+        edit_nearest(text, e->old_text, hint);
         err_set(err, ERR_NOT_FOUND, "edit %zu: the text 'old' does not occur in the file", number);
         return err_remedy(
             err, "'old' must match byte for byte, with its indentation; read the file again");

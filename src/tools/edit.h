@@ -20,3 +20,6 @@ struct edit_step {
  */
 int edit_apply(struct buf *text, const struct edit_step *steps, size_t count, struct buf *diff,
                struct buf *hint, struct err *err);
+
+/* Shows the lines of the text that are most similar to old_text, if there are any. */
+void edit_nearest(const struct buf *text, const char *old_text, struct buf *hint);

@@ -11,10 +11,10 @@
 #include "base/sha256.h"
 #include "base/text/base64.h"
 #include "base/wire/msg.h"
-#include "service/exec/tool_run.h"
 #include "service/files.h"
 #include "tools/edit.h"
 #include "tools/pull.h"
+#include "tools/put.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 
@@ -192,12 +192,10 @@ void tool_read(struct act *a) {
 /* A write or edit in progress. `condition` is the hash that the file must still have. */
 struct putting {
     struct act *act;
-    struct tool_run *tool;
     const char *path, *user;
     char condition[SHA256_HEX], mode[8];
     char *dir; /* parent directory */
     struct buf bytes, diff;
-    size_t at;
     uint64_t replaced;
 };
 
@@ -229,52 +227,32 @@ static void put_told(struct putting *p, const char *hash) {
     putting_free(p);
 }
 
-/* MSG_TOOL_UNMET: the file does not have the expected hash, and nothing was written. */
-static void put_ended(void *arg, int status, const char *answer, const char *said,
-                      const struct err *failed) {
+static void put_ended(void *arg, const struct err *err) {
     struct putting *p = arg;
     char hash[SHA256_HEX];
-    struct err err;
-    p->tool = NULL;
-    if (failed) {
-        put_failed(p, failed);
-    } else if (status == MSG_TOOL_UNMET) {
-        err_set(&err, ERR_EXISTS, "file '%.150s' has changed: its sha256 is now %.64s", p->path,
-                strncmp(answer, "absent", 6) == 0 ? "absent" : answer);
-        err_remedy(&err, "read the file again, then use its new sha256");
-        put_failed(p, &err);
-    } else if (status == MSG_TOOL_FAILED) {
-        tool_said(said, &err);
-        put_failed(p, &err);
-    } else {
-        sha256_hex(p->bytes.data ? p->bytes.data : "", p->bytes.len, hash);
-        put_told(p, hash);
+    if (err) {
+        put_failed(p, err);
+        return;
     }
-}
-
-static void put_room(void *arg) {
-    struct putting *p = arg;
-    p->at +=
-        tool_feed(p->tool, p->bytes.data ? p->bytes.data + p->at : "", p->bytes.len - p->at, true);
+    sha256_hex(p->bytes.data ? p->bytes.data : "", p->bytes.len, hash);
+    put_told(p, hash);
 }
 
 static void put_go(struct act *a) {
     struct putting *p = a->user;
-    const char *const argv[] = {"put", p->path, p->condition[0] ? p->condition : "any",
-                                p->mode[0] ? p->mode : "644", NULL};
-    const struct tool_events events = {.arg = p, .room = put_room, .ended = put_ended};
+    const struct put_file file = {.path = p->path,
+                                  .user = p->user,
+                                  .condition = p->condition[0] ? p->condition : "any",
+                                  .mode = p->mode[0] ? p->mode : "644",
+                                  .bytes = p->bytes.data,
+                                  .n = p->bytes.len};
     struct err err;
     if (a->cancelled) {
         err_set(&err, ERR_GONE, "the tool call was cancelled");
         put_failed(p, &err);
         return;
     }
-    p->tool = service_tool(act_service(p->act), act_who(p->act), p->act->machine, "file.write",
-                           argv, p->user, &events, &err);
-    if (p->tool)
-        put_room(p);
-    else
-        put_failed(p, &err);
+    put_file(a, &file, put_ended, p);
 }
 
 /* Calls events.sure with the hash before the file is written: after a crash the hash of the file

@@ -50,6 +50,23 @@ void plain_edit(const void *view, struct buf *out) {
     (void)!buf_addf(out, "[sha256 %s]", v->sha256);
 }
 
+static void plain_patched(const json_t *file, struct buf *out) {
+    const char *path = json_string_value(json_object_get(file, "path"));
+    const char *change = json_string_value(json_object_get(file, "change"));
+    const char *from = json_string_value(json_object_get(file, "from"));
+    (void)!buf_addf(out, "%s %s%s%s (+%" JSON_INTEGER_FORMAT " -%" JSON_INTEGER_FORMAT ")\n",
+                    change ? change : "", from ? from : "", from ? " to " : "", path ? path : "",
+                    json_integer_value(json_object_get(file, "lines_added")),
+                    json_integer_value(json_object_get(file, "lines_removed")));
+}
+
+void plain_patch(const void *view, struct buf *out) {
+    const struct patch_output *v = view;
+    json_t *files DEFER(json_decrefp) = json_loads(v->files, 0, NULL);
+    for (size_t i = 0; i < json_array_size(files); i++)
+        plain_patched(json_array_get(files, i), out);
+}
+
 static void plain_match(const json_t *match, struct buf *out) {
     const char *path = json_string_value(json_object_get(match, "path"));
     const char *text = json_string_value(json_object_get(match, "text"));
@@ -67,6 +84,27 @@ void plain_search(const void *view, struct buf *out) {
     for (size_t i = 0; i < json_array_size(matches); i++)
         plain_match(json_array_get(matches, i), out);
     (void)!buf_addf(out, "[%" PRIu64 " matches%s]", v->count, v->more ? "; there may be more" : "");
+}
+
+/* Writes the last part of the path, indented by its depth. */
+static void plain_entry(const json_t *entry, struct buf *out) {
+    const char *path = json_string_value(json_object_get(entry, "path"));
+    const char *type = json_string_value(json_object_get(entry, "type"));
+    int depth = 0;
+    for (const char *slash; path && (slash = strchr(path, '/')); path = slash + 1)
+        depth++;
+    (void)!buf_addf(out, "%*s%s%s\n", 2 * depth, "", path ? path : "",
+                    type && strcmp(type, "directory") == 0 ? "/" : "");
+}
+
+void plain_list(const void *view, struct buf *out) {
+    const struct list_output *v = view;
+    json_t *entries DEFER(json_decrefp) = json_loads(v->entries, 0, NULL);
+    add_block(out, v->path);
+    for (size_t i = 0; i < json_array_size(entries); i++)
+        plain_entry(json_array_get(entries, i), out);
+    (void)!buf_addf(out, "[%" PRIu64 " entries%s]", v->count,
+                    v->more ? "; there are more: list a directory below, or raise max" : "");
 }
 
 void plain_fetch(const void *view, struct buf *out) {

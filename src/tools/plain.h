@@ -17,6 +17,8 @@ void plain_text(const struct tool *t, const void *view, const char *json, struct
 void plain_exec(const void *view, struct buf *out);
 void plain_read(const void *view, struct buf *out);
 void plain_edit(const void *view, struct buf *out);
+void plain_patch(const void *view, struct buf *out);
 void plain_search(const void *view, struct buf *out);
+void plain_list(const void *view, struct buf *out);
 void plain_fetch(const void *view, struct buf *out);
 void plain_diff(const void *view, struct buf *out);

@@ -26,6 +26,10 @@ enum {
     INSTALL_TIMEOUT_MS = 20 * 60 * 1000,
     SEARCH_DEFAULT = 200,
     SEARCH_MAX = 1000,
+    LIST_DEPTH = 2,
+    LIST_DEPTH_MAX = 8,
+    LIST_DEFAULT = 500,
+    LIST_MAX = 2000,
     FORKS_MAX = 16,
 };
 
@@ -113,6 +117,30 @@ struct search_input {
 struct search_output {
     const char *machine;
     const char *matches; /* JSON array */
+    uint64_t count;
+    bool more;
+};
+
+struct patch_input {
+    const char *machine;
+    const char *patch, *cwd, *user;
+};
+
+struct patch_output {
+    const char *machine;
+    const char *files; /* JSON array */
+    uint64_t count;
+};
+
+struct list_input {
+    const char *machine;
+    const char *path, *user;
+    struct given depth, max;
+};
+
+struct list_output {
+    const char *machine, *path;
+    const char *entries; /* JSON array */
     uint64_t count;
     bool more;
 };

@@ -445,6 +445,13 @@ const struct tool tools[] = {
      "diff.",
      &edit_input_schema, &edit_output_schema, TOOL_MACHINE | TOOL_CONTENT | TOOL_DESTRUCTIVE,
      TOOL_BY_HASH, tool_edit, NULL, .set = TOOL_SET_MINIMAL, .plain = plain_edit},
+    {"patch", "Change several files",
+     "Change, add, move and delete several text files at once: all or none. The unchanged and "
+     "removed lines of a hunk must match the file; line numbers may be wrong. Without line "
+     "numbers, a line @@ TEXT before the hunk names a line above it. If a hunk does not match, the "
+     "error shows the most similar lines.",
+     &patch_input_schema, &patch_output_schema, TOOL_MACHINE | TOOL_CONTENT | TOOL_DESTRUCTIVE,
+     TOOL_REPEAT, tool_patch, NULL, .set = TOOL_SET_CODING, .plain = plain_patch},
     {"search", "Search files",
      "Search a directory tree for lines that match an extended regular expression; binary files "
      "and .git are skipped. With kind name: find paths whose file name matches a pattern such as "
@@ -452,6 +459,12 @@ const struct tool tools[] = {
      &search_input_schema, &search_output_schema,
      TOOL_MACHINE | TOOL_CONTENT | TOOL_READ_ONLY | TOOL_IDEMPOTENT, TOOL_REPEAT, tool_search, NULL,
      .set = TOOL_SET_CODING, .plain = plain_search},
+    {"list", "List a directory",
+     "Show the files and directories below a directory as a tree. The contents of .git, "
+     "node_modules, __pycache__ and .venv are not shown.",
+     &list_input_schema, &list_output_schema,
+     TOOL_MACHINE | TOOL_CONTENT | TOOL_READ_ONLY | TOOL_IDEMPOTENT, TOOL_REPEAT, tool_list, NULL,
+     .set = TOOL_SET_CODING, .plain = plain_list},
     {"install", "Install packages",
      "Install packages with apt (Debian packages, as root), npm or pip, without prompts. Downloads "
      "need hosts that the machine's network policy allows; only the owner can allow them, and a "

@@ -10,9 +10,10 @@
 extern const struct schema exec_input_schema, install_input_schema, fetch_input_schema,
     fetch_output_schema, session_input_schema, exec_output_schema, read_input_schema,
     read_output_schema, write_input_schema, write_output_schema, edit_input_schema,
-    edit_output_schema, search_input_schema, search_output_schema, plan_input_schema,
+    edit_output_schema, patch_input_schema, patch_output_schema, list_input_schema,
+    list_output_schema, search_input_schema, search_output_schema, plan_input_schema,
     plan_output_schema, ask_input_schema, ask_output_schema, finish_input_schema,
     finish_output_schema, program_input_schema, program_output_schema, machine_create_input_schema,
-    machine_output_schema, machine_list_input_schema, checkpoint_input_schema, rewind_input_schema,
-    step_output_schema, diff_input_schema, diff_output_schema, fork_input_schema,
-    machine_list_output_schema, machine_destroy_input_schema;
+    machine_output_schema, machine_patch_input_schema, patch_output_schema, list_input_schema,
+    checkpoint_input_schema, rewind_input_schema, step_output_schema, diff_input_schema,
+    diff_output_schema, fork_input_schema, machine_list_output_schema, machine_destroy_input_schema;

@@ -131,3 +131,81 @@ static const struct field search_output[] = {
 };
 const struct schema search_output_schema =
     SCHEMA("search_output", struct search_output, search_output);
+
+/* ---- list ---- */
+
+static const struct field list_input[] = {
+    MACHINE_FIELD,
+    {"path", FIELD_TEXT, AT(list_input, path),
+     "directory, an absolute path (default: the granted directory, else the home directory)",
+     .max = PATH_BYTES},
+    {"depth", FIELD_NUMBER, AT(list_input, depth), "levels to show (default 2)", .min = 1,
+     .max = LIST_DEPTH_MAX},
+    {"max", FIELD_NUMBER, AT(list_input, max), "maximum number of entries (default 500)", .min = 1,
+     .max = LIST_MAX},
+    USER_FIELD(list_input),
+};
+const struct schema list_input_schema = SCHEMA("list_input", struct list_input, list_input);
+
+struct list_row {
+    const char *path, *type;
+    uint64_t size;
+};
+static const struct field list_row[] = {
+    {"path", SHOW_TEXT, AT(list_row, path), "path below the directory", .required = true},
+    {"type", SHOW_TEXT, AT(list_row, type), "one of file, directory, symlink, other",
+     .required = true},
+    {"size", SHOW_NUMBER, AT(list_row, size), "size of a file in bytes", .required = true},
+};
+static const struct schema list_row_schema = SCHEMA("list_row", struct list_row, list_row);
+
+static const struct field list_output[] = {
+    {"path", SHOW_TEXT, AT(list_output, path), "the directory", .required = true},
+    {"entries", SHOW_JSON, AT(list_output, entries), NULL, .required = true,
+     .sub = &list_row_schema},
+    {"count", SHOW_NUMBER, AT(list_output, count), NULL, .required = true},
+    {"more", SHOW_FLAG, AT(list_output, more),
+     "there are more entries: the limit of entries was reached", .required = true},
+    {"machine", SHOW_TEXT, AT(list_output, machine), NULL, .required = true},
+};
+const struct schema list_output_schema = SCHEMA("list_output", struct list_output, list_output);
+
+/* ---- patch ---- */
+
+static const struct field patch_input[] = {
+    MACHINE_FIELD,
+    {"patch", FIELD_TEXT, AT(patch_input, patch),
+     "a unified diff, or *** Begin Patch, *** Update File: PATH (or Add, Delete), hunks, *** End "
+     "Patch",
+     .required = true, .max = TEXT_BYTES},
+    {"cwd", FIELD_TEXT, AT(patch_input, cwd),
+     "directory of relative paths, an absolute path (default: the granted directory, else the home "
+     "directory)",
+     .max = PATH_BYTES},
+    USER_FIELD(patch_input),
+};
+const struct schema patch_input_schema = SCHEMA("patch_input", struct patch_input, patch_input);
+
+struct patched_row {
+    const char *path, *change, *from, *sha256;
+    uint64_t lines_added, lines_removed;
+};
+static const struct field patched_row[] = {
+    {"path", SHOW_TEXT, AT(patched_row, path), "absolute path", .required = true},
+    {"change", SHOW_TEXT, AT(patched_row, change), "one of added, modified, deleted, moved",
+     .required = true},
+    {"from", SHOW_TEXT, AT(patched_row, from), "previous path of a moved file"},
+    {"lines_added", SHOW_NUMBER, AT(patched_row, lines_added), NULL, .required = true},
+    {"lines_removed", SHOW_NUMBER, AT(patched_row, lines_removed), NULL, .required = true},
+    {"sha256", SHOW_TEXT, AT(patched_row, sha256), "SHA-256 of the new content"},
+};
+static const struct schema patched_row_schema =
+    SCHEMA("patched_row", struct patched_row, patched_row);
+
+static const struct field patch_output[] = {
+    {"files", SHOW_JSON, AT(patch_output, files), NULL, .required = true,
+     .sub = &patched_row_schema},
+    {"count", SHOW_NUMBER, AT(patch_output, count), "number of files", .required = true},
+    {"machine", SHOW_TEXT, AT(patch_output, machine), NULL, .required = true},
+};
+const struct schema patch_output_schema = SCHEMA("patch_output", struct patch_output, patch_output);
