@@ -68,6 +68,14 @@ PROGRAMS |= {
                       '(drop (call $answer (i32.const 100) (i32.const 0) (i32.const 60000)))'
                       '(drop (call $result (i32.const 100) (local.get $n)))', '(data (i32.const 0) "echo7")',
                       call="(param i32 i32 i32 i32 i64) (result i32)", **ANSWERING),
+    # Adds 1 to the digit of key n, which begins with 0; its result is the new digit.
+    "count": capable('(drop (call $kv_get (i32.const 0) (i32.const 1)))'
+                     '(drop (call $answer (i32.const 100) (i32.const 0) (select (i32.const 1) (i32.const 0)'
+                     ' (i32.gt_s (call $kv_get (i32.const 0) (i32.const 1)) (i32.const 0)))))'
+                     '(i32.store8 (i32.const 100) (i32.add (i32.const 1) (i32.load8_u (i32.const 100))))'
+                     '(if (call $kv_put (i32.const 0) (i32.const 1) (i32.const 100) (i32.const 1)) (then unreachable))'
+                     '(drop (call $result (i32.const 100) (i32.const 1)))', '(data (i32.const 0) "n") (data (i32.const 100) "0")',
+                     kv_get="(param i32 i32) (result i32)", kv_put="(param i32 i32 i32 i32) (result i32)", **ANSWERING),
 }
 
 NOENT = 44  # of WASI

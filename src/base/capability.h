@@ -17,8 +17,9 @@ enum {
     CAPABILITY_TIME = 8,
     CAPABILITY_RANDOM = 16,
     CAPABILITY_CALL = 32,
-    CAPABILITY_ALL = 63,
-    CAPABILITY_COUNT = 6,
+    CAPABILITY_KV = 64,
+    CAPABILITY_ALL = 127,
+    CAPABILITY_COUNT = 7,
     CAPABILITIES_SIZE = 128, /* all names with commas; a column of the store has this size */
 };
 

@@ -136,6 +136,15 @@ const struct host_func capability_functions[] = {
     {ROW("call", CAPABILITY_CALL),
      .type = {TAKES(5, WASM_I32, WASM_I32, WASM_I32, WASM_I32, WASM_I64), GIVES(WASM_I32)},
      .cost = 2000, .sized = 3, .has_answer = true, .run = host_do_call},
+    {ROW("kv.get", CAPABILITY_KV), .type = {TAKES(2, WASM_I32, WASM_I32), GIVES(WASM_I32)},
+     .cost = 5000, .sized = 1, .has_answer = true, .run = host_do_kv_get},
+    {ROW("kv.put", CAPABILITY_KV),
+     .type = {TAKES(4, WASM_I32, WASM_I32, WASM_I32, WASM_I32), GIVES(WASM_I32)}, .cost = 50000,
+     .sized = 3, .has_answer = true, .run = host_do_kv_put},
+    {ROW("kv.delete", CAPABILITY_KV), .type = {TAKES(2, WASM_I32, WASM_I32), GIVES(WASM_I32)},
+     .cost = 5000, .sized = 1, .has_answer = true, .run = host_do_kv_delete},
+    {ROW("kv.list", CAPABILITY_KV), .type = {TAKES(2, WASM_I32, WASM_I32), GIVES(WASM_I32)},
+     .cost = 5000, .sized = 1, .has_answer = true, .run = host_do_kv_list},
 };
 const size_t capability_function_count =
     sizeof(capability_functions) / sizeof(*capability_functions);

@@ -67,5 +67,11 @@ void host_put_answer(struct pending *p, uint64_t fuel, const void *bytes, size_t
 /* Sets a code as result, and its reason as answer. */
 void host_put_failure(struct pending *p, uint64_t fuel, enum host_code code, const char *why);
 
+/* carrel.1.kv (host_kv.c). */
+void host_do_kv_get(struct session *s, struct pending *p);
+void host_do_kv_put(struct session *s, struct pending *p);
+void host_do_kv_delete(struct session *s, struct pending *p);
+void host_do_kv_list(struct session *s, struct pending *p);
+
 /* carrel.1.call: runs another program (host_call.c). */
 void host_do_call(struct session *s, struct pending *p);

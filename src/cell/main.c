@@ -183,6 +183,8 @@ static int listen_open(const char *text, struct err *err) {
 static int open_grants(const struct cell_options *o, struct jail *j, struct err *err) {
     for (int i = 0; i < o->dir_count; i++)
         j->dirs[j->n_dirs++] = (struct jail_dir){o->dirs[i].host, o->dirs[i].is_read_only};
+    if (o->kv) /* the last directory, which WASI does not see: cell/host_kv.c */
+        j->dirs[j->n_dirs++] = (struct jail_dir){o->kv, false};
     for (int i = 0; i < o->listen_count; i++) {
         int fd = listen_open(o->listen[i], err);
         if (fd < 0)
@@ -194,7 +196,7 @@ static int open_grants(const struct cell_options *o, struct jail *j, struct err 
 
 /* A directory that cannot be granted is an ability that the program does not get. */
 static int jail_exit_code(const struct cell_options *o, const struct err *err) {
-    bool is_refused = o->dir_count && err->code == ERR_UNSUPPORTED;
+    bool is_refused = (o->dir_count || o->kv) && err->code == ERR_UNSUPPORTED;
     return err->code == ERR_LIMIT ? CELL_LIMIT : is_refused ? CELL_DENIED : CELL_INTERNAL;
 }
 

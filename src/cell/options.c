@@ -53,9 +53,11 @@ static const struct option {
     {"--grant", RUN | FUEL, GRANT, NOWHERE, NOWHERE,
      "NAME  allow calls of carrel.NAME: args_size, args_read, result, log, clock, random"},
     {"--allow", RUN | FUEL, ALLOW, AT(allow), NOWHERE,
-     "LIST  allow functions of carrel.1: log,args,result,time,random,call (default: none)"},
+     "LIST  allow functions of carrel.1: log,args,result,time,random,call,kv (default: none)"},
     {"--program", RUN | FUEL, PROGRAM, NOWHERE, NOWHERE,
      "NAME=FILE  a program that the function call of carrel.1 finds as NAME"},
+    {"--kv", RUN | FUEL, TEXT, AT(kv), NOWHERE,
+     "DIR  directory of the keys and values of carrel.1.kv; it must exist"},
     {"--args", RUN | FUEL, TEXT, AT(input), NOWHERE,
      "TEXT  input of carrel.args_read, or of carrel.1.args (JSON; default: list of WORDS)"},
     {"--env", RUN | FUEL, ENV, NOWHERE, NOWHERE,
@@ -268,6 +270,11 @@ static int check_files(const struct args *a, const struct cell_options *o, struc
         return err_set(err, ERR_INVALID,
                        "--resume continues the suspended call: leave out --invoke, --args, --env "
                        "and words after --");
+    if (o->allow & CAPABILITY_KV && !o->kv)
+        return err_set(err, ERR_INVALID, "--allow kv needs --kv DIR");
+    if (o->kv && o->dir_count == CELL_MAX_DIRS)
+        return err_set(err, ERR_LIMIT, "--dir and --kv are given more than %d times together",
+                       CELL_MAX_DIRS);
     if (o->words && o->invoke)
         return err_set(err, ERR_INVALID, "use either --invoke NAME ARGS or -- WORDS");
     return 0;

@@ -11,7 +11,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CELL = pathlib.Path(os.environ["CARREL_BUILD"]) / "libexec/carrel-cell"
 TYPES = {"log": "(param i32 i32)", "args": "(result i32)", "result": "(param i32 i32) (result i32)", "time": "(result i64)",
          "random": "(param i32 i32)", "call": "(param i32 i32 i32 i32 i64) (result i32)",
-         "answer": "(param i32 i32 i32) (result i32)"}
+         "answer": "(param i32 i32 i32) (result i32)", "kv.get": "(param i32 i32) (result i32)",
+         "kv.put": "(param i32 i32 i32 i32) (result i32)", "kv.delete": "(param i32 i32) (result i32)",
+         "kv.list": "(param i32 i32) (result i32)"}
 PAGE = ROOT / "docs/reference/capabilities.md"
 
 
@@ -57,10 +59,10 @@ SPIN = '(module (func (export "_start") (loop $more (br $more))))'
 
 # ---- grants ----
 
-@pytest.mark.parametrize("name", [n for n in TYPES if n != "answer"])
+@pytest.mark.parametrize("name", [n for n in TYPES if n != "answer" and "." not in n])
 def test_function_without_its_capability_is_refused_when_the_module_is_loaded(run, name):
     text = module("", "answer", name)
-    others = ",".join(n for n in TYPES if n not in ("answer", name))
+    others = ",".join(n for n in TYPES if n not in ("answer", name) and "." not in n)
     done = run(text, "--allow", others)
     assert done.returncode == 4 and f"the module imports carrel.1.{name}, which was not granted\n  grant it with --allow " in done.stderr
     command = re.search(r"grant it with (.*)", done.stderr)[1].split()
@@ -79,7 +81,8 @@ def test_grants_of_the_older_module_allow_nothing_of_the_new_one(run):
 
 
 @pytest.mark.parametrize("words, said", [
-    (["--allow", "log,fly"], "--allow: capability 'fly' does not exist\n  capabilities are log,args,result,time,random,call"),
+    (["--allow", "log,fly"], "--allow: capability 'fly' does not exist\n  capabilities are log,args,result,time,random,call,kv"),
+    (["--allow", "kv"], "--allow kv needs --kv DIR"),
     (["--program", "x"], "--program x: must be NAME=FILE"), (["--program", "x=nowhere"], "cannot open 'nowhere'"),
     (["--allow", "args", "--args", "{'a'}"], "--args is not JSON")])
 def test_wrong_options_are_named(run, words, said):
@@ -218,6 +221,125 @@ def test_capabilities_are_not_widened_by_a_call(run, tmp_path):
     (tmp_path / "c.wat").write_text(module("(drop (call $time))", "time"))
     assert run(calling("child"), *CALL, "--program", "child=c.wat").stdout.startswith("-3\n")
     assert run(calling("child"), "--allow", "call,result,log,time", "--program", "child=c.wat").stdout.startswith("null\n")
+
+
+# ---- keys and values ----
+
+def quoted(data):
+    return "".join(f"\\{b:02x}" for b in data)
+
+
+def kv(op, key=b"", value=b"", at=1024):
+    """The program prints the code as its first line, and then the answer."""
+    put = f"(i32.const {at + 2048}) (i32.const {len(value)})" if op == "put" else ""
+    text = module(f'(local.set $n (call $kv.{op} (i32.const {at}) (i32.const {len(key)}) {put}))'
+                  '(call $log (i32.const 100000) (call $answer (i32.const 100000) (i32.const 0) (i32.const 1100000)))'
+                  '(i32.store8 (i32.const 0) (select (i32.const 45) (i32.const 32) (i32.lt_s (local.get $n) (i32.const 0))))'
+                  '(i32.store8 (i32.const 1) (i32.add (i32.const 48) (select (i32.sub (i32.const 0) (local.get $n)) (i32.const 0)'
+                  ' (i32.lt_s (local.get $n) (i32.const 0))))) (drop (call $result (i32.const 0) (i32.const 2)))',
+                  "kv." + op, "answer", "log", "result", pages=40)
+    return text.replace("(func (export", f'(data (i32.const {at}) "{quoted(key)}") (data (i32.const {at + 2048}) "{quoted(value)}") (func (export')
+
+
+@pytest.fixture
+def store(run, tmp_path):
+    """Runs one operation: its code, and the answer."""
+    (tmp_path / "kv").mkdir()
+
+    def operate(op, key=b"", value=b"", *args):
+        done = run(kv(op, key, value), "--allow", "kv,log,result", "--kv", "kv", "--fuel", 10_000_000, *args)
+        if "cannot make" in done.stderr and "--cell-root" in done.stderr:
+            pytest.skip(done.stderr)
+        assert done.returncode == 0, done
+        return int(done.stdout.split("\n")[0]), done.stderr[:-1]
+    operate.folder = tmp_path / "kv"
+    return operate
+
+
+def test_kv_put_get_list_and_delete(store):
+    assert store("list") == (0, "[]") and store("get", b"a") == (-2, "the key does not exist")
+    assert store("put", b"a", b"one") == (0, "") and store("put", "é/\0\"".encode(), b"") == (0, "")
+    assert store("get", b"a") == (0, "one") and store("get", "é/\0\"".encode()) == (0, "")
+    assert store("put", b"a", b"two") == (0, "") and store("get", b"a") == (0, "two")
+    assert store("put", b"../../escape", b"x") == (0, "")
+    assert json.loads(store("list")[1]) == sorted(["../../escape", "a", "é/\0\""], key=str.encode)
+    assert store("list", b"../") == (0, '["../../escape"]') and store("list", b"zz") == (0, "[]")
+    assert store("delete", b"a") == (0, "") and store("delete", b"a")[0] == store("get", b"a")[0] == -2
+    assert len(list(store.folder.iterdir())) == 2 and not (store.folder.parent.parent / "escape").exists()
+
+
+@pytest.mark.parametrize("key", [b"", b"x" * 257, b"\xff", b"\xed\xa0\x80"])
+def test_kv_refuses_hostile_keys(store, key):
+    for op in ("get", "put", "delete"):
+        assert store(op, key) == (-1, "a key has 1 to 256 bytes of UTF-8")
+    assert store("put", b"x" * 256)[0] == 0
+
+
+def test_kv_values_have_a_limit_and_all_together_a_quota(store):
+    largest = (1 << 20) - 100
+    text = kv("put", b"k").replace("(i32.const 3072) (i32.const 0)", f"(i32.const 3072) (i32.const {largest})")
+    for i in range(16):
+        (store.folder.parent / "it.wat").write_text(text.replace(quoted(b"k"), quoted(b"%c" % (65 + i))))
+        done = cell("run", "it.wat", "--allow", "kv,log,result", "--kv", "kv", cwd=store.folder.parent)
+        assert done.stdout.startswith(" 0\n"), (i, done)
+    done = store("put", b"one more", b"x" * 2000)
+    assert done == (-4, "all keys and values may have 16 MiB together")
+    assert store("put", b"A", b"shorter")[0] == 0 and store("put", b"one more", b"x" * 2000)[0] == 0
+
+
+def test_kv_has_a_limit_of_keys(store):
+    assert store("put", b"a", b"1")[0] == 0
+    for i in range(1023):
+        (store.folder / f"{i:064x}").write_bytes(b"")
+    assert store("put", b"b", b"1") == (-4, "there are 1024 keys already")
+    assert store("put", b"a", b"2")[0] == 0 and store("get", b"a") == (0, "2")
+    assert store("list") == (0, '["a"]')  # files that are not of a key are left out
+
+
+def test_kv_trusts_no_file_in_its_directory(store):
+    assert store("put", b"a", b"value")[0] == store("put", b"b", b"value")[0] == 0
+    (store.folder.parent / "secret").write_bytes(b"outside")
+    a, b = sorted(store.folder.iterdir(), key=lambda p: b"a" not in p.read_bytes()[20:21])
+    whole = a.read_bytes()
+    for damaged in (b"", whole[:-1], whole + b"x", whole[:-1] + b"X", whole.replace(b"CKV1", b"CKV2"), b.read_bytes(),
+                    whole[:4] + b"\xff" * 8 + whole[12:]):
+        a.write_bytes(damaged)
+        assert store("get", b"a") == (-5, "the file of the key is damaged"), damaged
+    a.unlink()
+    for make in (lambda: a.symlink_to("../secret"), lambda: a.mkdir(), lambda: os.mkfifo(a)):
+        make()
+        assert store("get", b"a")[0] == -5 and json.loads(store("list")[1]) == ["b"]
+        a.rmdir() if a.is_dir() and not a.is_symlink() else a.unlink()
+    assert store("put", b"a", b"new")[0] == 0 and store("get", b"a") == (0, "new")
+    assert (store.folder.parent / "secret").read_bytes() == b"outside"
+
+
+def test_kv_removes_parts_of_commands_that_were_killed(store):
+    old, new = store.folder / "p0123456789abcdef", store.folder / "pfedcba9876543210"
+    old.write_bytes(b"half"), new.write_bytes(b"half")
+    os.utime(old, (1_600_000_000, 1_600_000_000))
+    assert store("put", b"a", b"1")[0] == 0
+    assert not old.exists() and new.exists()
+
+
+def test_kv_is_not_read_or_written_by_a_replay(store, tmp_path):
+    assert store("put", b"a", b"recorded", "--record", "put.log")[0] == 0
+    assert store("get", b"a", b"", "--record", "get.log") == (0, "recorded")
+    assert store("list", b"", b"", "--record", "list.log") == (0, '["a"]')
+    assert store("delete", b"a")[0] == 0
+    for name in ("put", "get", "list"):
+        done = cell("replay", f"{name}.log", "--json", cwd=tmp_path)
+        assert done.returncode == 0, done
+    assert not list(store.folder.iterdir())
+
+
+def test_wasi_program_does_not_see_the_directory_of_keys(run, tmp_path):
+    (tmp_path / "kv").mkdir()
+    text = ('(module (import "wasi_snapshot_preview1" "fd_prestat_get" (func $get (param i32 i32) (result i32)))'
+            ' (import "carrel.1" "kv.list" (func (param i32 i32) (result i32))) (memory (export "memory") 1)'
+            ' (func (export "main") (result i32) (call $get (i32.const 3) (i32.const 0))))')
+    assert run(text, "--allow", "kv", "--kv", "kv").stdout.startswith("8\n")  # badf
+    assert run(text, "--allow", "kv", "--kv", "kv", "--dir", "kv").stdout.startswith("0\n")
 
 
 # ---- record, replay, suspend ----

@@ -145,7 +145,7 @@ def test_fork_and_the_next_daemon_keep_the_capabilities(fresh):
     m = d.machine(kind="cell", image=IMAGE, allow="args,result")
     fork, = d.post(f"/v1/machines/{m}/fork", {})["machines"]
     d.restart()
-    for id in (m, fork if isinstance(fork, str) else fork["id"]):
+    for id in (m, fork["id"]):
         assert d.get(f"/v1/machines/{id}")["allow"] == "args,result"
         assert run(d, id, "echo", "x")[:2] == (0, '["x"]\n')
 
@@ -156,6 +156,19 @@ def test_called_program_uses_the_fuel_of_the_command(daemon, cell):
     assert fuel("caller") > fuel("echo", "7") + 2000
     daemon.patch(f"/v1/machines/{m}", {"limits": {"fuel": 4000}})
     assert daemon.exec(m, ["caller"])["exec"]["usage"]["fuel"] <= 4000
+
+
+def test_steps_rewind_and_fork_keep_the_keys_of_a_cell(daemon, cell):
+    m = cell(allow="kv,result")
+    count = lambda id: run(daemon, id, "count")
+    assert [count(m) for _ in "ab"] == [(0, "1\n", ""), (0, "2\n", "")]
+    step = daemon.post(f"/v1/machines/{m}/steps", {"name": "two"})["id"]
+    assert count(m)[1] == "3\n"
+    fork = daemon.post(f"/v1/machines/{m}/fork", {"step": step})["machines"][0]["id"]
+    assert [count(fork)[1] for _ in "ab"] == ["3\n", "4\n"] and count(m)[1] == "4\n"
+    daemon.post(f"/v1/machines/{m}/rewind", {"step": step})
+    assert count(m)[1] == "3\n"
+    assert count(cell(allow="kv,result"))[1] == "1\n"  # another machine has its own keys
 
 
 # ---- native programs ----
