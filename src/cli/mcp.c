@@ -19,6 +19,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/mcp_link.h"
+#include "cli/mcp_machine.h"
 #include "cli/options.h"
 
 /* MESSAGE_MAX is MCP_MESSAGE_MAX of the daemon, which refuses longer messages. */
@@ -26,6 +27,7 @@ enum { MESSAGE_MAX = 16 << 20, BLOCK = 64 << 10, ANSWERS_MAX = 4 << 20 };
 
 struct mcp_options {
     const char *machine, *tools;
+    struct mcp_grants grants;
     bool help;
 };
 
@@ -34,6 +36,19 @@ struct mcp_options {
 const struct option_row mcp_rows[] = {
     {0, "machine", "MACHINE", OPTION_TEXT, AT(machine),
      "machine for the agent's tools (default: one per current directory, without its files)"},
+    {'d', "dir", "HOST[:GUEST][:ro|cow][:untrusted]", OPTION_LIST, AT(grants.dirs),
+     "give the agent's machine a directory: a copy (cow, default) or read-only (ro)"},
+    {0, "net", "[ask:]TARGET[,TARGET...]", OPTION_LIST, AT(grants.net),
+     "let the machine connect to these targets, such as apt,npm (see carrel net --help)"},
+    {0, "models", "any|tokens=N|money=X|tokens=N,money=X", OPTION_TEXT, AT(grants.models),
+     MODELS_OPTION_HELP},
+    {0, "budget", "MONEY|tokens=N", OPTION_TEXT, AT(grants.budget),
+     "let the machine call models up to this cost, as --models money=X"},
+    {0, "image", "IMAGE", OPTION_TEXT, AT(grants.image), "image of the machine (default: host)"},
+    {'m', "mem", "SIZE", OPTION_SIZE, AT(grants.mem), "memory limit of the machine (default: 2G)"},
+    {'c', "cpus", "N", OPTION_MILLI, AT(grants.cpu_milli),
+     "cpu limit of the machine, such as 0.5 (default: unlimited)"},
+    {0, "disk", "SIZE", OPTION_SIZE, AT(grants.disk), "disk limit of the machine (default: 1G)"},
     {0, "tools", "minimal|coding|all", OPTION_TEXT, AT(tools),
      "tools to offer; smaller sets need less of the model's context (default: all)"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
@@ -58,6 +73,8 @@ static void mcp_announce(void) {
 struct bridge {
     struct client client;
     const struct mcp_options *o;
+    const char *machine; /* the machine that the tools are bound to, or NULL */
+    char made[ID_SIZE];  /* the machine of the options for grants */
     struct mcp_link link;
     struct client_search search;
     struct buf in, out; /* incomplete lines of the client, and of the daemon */
@@ -80,7 +97,7 @@ static int upgrade(struct bridge *b, struct err *err) {
     const struct http_request request = {.method = "GET", .target = target, .fields = fields};
     directory_key(key);
     if (client_target(target, err, "/mcp?key=%s", key) < 0 ||
-        client_query(target, "machine", b->o->machine, err) < 0 ||
+        client_query(target, "machine", b->machine, err) < 0 ||
         client_query(target, "tools", b->o->tools, err) < 0)
         return -1;
     if (http_client_send(c->http, &request, err) < 0)
@@ -219,6 +236,12 @@ static int turn(struct bridge *b, struct err *err) {
 static int serve(struct bridge *b, struct err *err) {
     if (client_open(&b->client, CLIENT_START, mcp_announce, err) < 0)
         return -1;
+    b->machine = b->o->machine;
+    if (mcp_grants_given(&b->o->grants)) {
+        if (mcp_machine(&b->client, &b->o->grants, b->made, err) < 0)
+            return -1;
+        b->machine = b->made;
+    }
     int r = upgrade(b, err);
     if (r <= 0)
         return -1;
@@ -267,6 +290,11 @@ int cmd_mcp(int argc, char **argv) {
     if (word) {
         err_set(&err, ERR_INVALID, "unexpected argument '%s'", word);
         err_remedy(&err, "for MCP over HTTP use /mcp of the daemon: see carrel serve --help");
+        return cli_fail(&err);
+    }
+    if (o.machine && mcp_grants_given(&o.grants)) {
+        err_set(&err, ERR_INVALID, "--machine cannot be used with options for a new machine");
+        err_remedy(&err, "give grants to an existing machine with carrel grant and carrel net");
         return cli_fail(&err);
     }
     if (mcp_check_tools(o.tools, &err) < 0)
