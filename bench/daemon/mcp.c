@@ -127,6 +127,61 @@ static void sample(struct bench *b, const char *machine, struct samples all[WAYS
     http_client_free(t.http);
 }
 
+/* ---- the tool program ---- */
+
+enum { PROGRAMS = 100 };
+
+/* Adds two numbers: 250 bytes of text. */
+#define PROGRAM                                                                                 \
+    "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"program\"," \
+    "\"arguments\":{\"invoke\":\"sum\",\"args\":[\"10\"],\"wat\":\"(module (func (export "      \
+    "\\\"sum\\\")"                                                                              \
+    " (param $n i32) (result i32) (local $sum i32) (loop $again (local.set $sum (i32.add"       \
+    " (local.get $sum) (local.get $n))) (br_if $again (local.tee $n (i32.sub (local.get $n)"    \
+    " (i32.const 1))))) (local.get $sum)))\"}}}"
+
+/* The floor: the time to start a native program and wait for it. */
+static void start_true(void) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl("/bin/true", "true", (char *)NULL);
+        _exit(127);
+    }
+    if (pid < 0 || waitpid(pid, NULL, 0) != pid)
+        die("start true");
+}
+
+static void measure_programs(struct bench *b) {
+    struct buf answer DEFER(buf_done) = BUF(1 << 20);
+    struct talk t = {.http = bench_connect(b), .target = "/mcp"};
+    struct samples floor = {0}, calls = {0};
+    post(&t, INITIALIZE, &answer);
+    for (unsigned i = 0; i < (b->quick ? QUICK : PROGRAMS) + WARM_UP; i++) {
+        uint64_t begun = now_ns();
+        start_true();
+        uint64_t started = now_ns();
+        post(&t, PROGRAM, &answer);
+        uint64_t ended = now_ns();
+        if (!answer.data || !strstr(answer.data, "\"value\":\"55\""))
+            die("the tool program answered something else");
+        if (i >= WARM_UP) {
+            samples_add(&floor, started - begun);
+            samples_add(&calls, ended - started);
+        }
+    }
+    http_client_free(t.http);
+    report_section(b->report, "MCP: tools/call program, 100 on one connection");
+    report_times(b->report, "fork, exec and wait for true", &floor, NULL);
+    report_times(b->report, "POST /mcp", &calls, &floor);
+    double p50 = (double)samples_quantile(&calls, 500);
+    report_bar(b->report, "program / fork+exec, p50", p50 / (double)samples_quantile(&floor, 500),
+               3, "x");
+    report_bar(b->report, "program, p99 / p50", (double)samples_quantile(&calls, 990) / p50, 3,
+               "x");
+    samples_done(&floor);
+    samples_done(&calls);
+}
+
 void measure_mcp(struct bench *b) {
     struct samples all[WAYS] = {0};
     char id[BENCH_ID];
@@ -144,4 +199,5 @@ void measure_mcp(struct bench *b) {
                (double)samples_quantile(&all[LINES], 500) / rest, 1.3, "x");
     for (size_t k = 0; k < WAYS; k++)
         samples_done(&all[k]);
+    measure_programs(b);
 }

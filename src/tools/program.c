@@ -37,6 +37,22 @@ static char *dumped(const json_t *answer, const char *name) {
     return value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 }
 
+/*
+ * Reads the JSON text that the program passed to carrel.1.result. It is read by itself, so that a
+ * value which this parser refuses is not an error of the whole answer.
+ */
+static int program_value(const json_t *answer, char **ret, struct err *err) {
+    const char *text = json_string_value(json_object_get(answer, "result"));
+    json_t *value = text ? json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
+    if (text && !value)
+        return err_set(err, ERR_INVALID,
+                       "the result of the program is JSON with a number or character that is not "
+                       "supported");
+    *ret = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    json_decref(value);
+    return 0;
+}
+
 /* The answer of the cell is untrusted JSON: absent members become absent fields of the result. */
 static void ran(void *arg, const struct program_result *result, const struct err *err) {
     struct act *a = arg;
@@ -54,9 +70,16 @@ static void ran(void *arg, const struct program_result *result, const struct err
     } else {
         char *results DEFER_FREE = dumped(answer, "results");
         char *frames DEFER_FREE = dumped(answer, "frames");
+        char *value DEFER_FREE = NULL;
+        if (program_value(answer, &value, &why) < 0) {
+            act_fail(a, &why);
+            json_decref(answer);
+            return;
+        }
         act_done(a, &(struct program_output){
                         .outcome = outcome,
                         .results = results,
+                        .result = value,
                         .fuel = (uint64_t)json_integer_value(json_object_get(answer, "fuel")),
                         .output = json_string_value(json_object_get(answer, "output")),
                         .trap = json_string_value(json_object_get(answer, "trap")),
@@ -77,13 +100,23 @@ bool has_program(const struct toolbox *box) {
 
 void tool_program(struct act *a) {
     const struct program_input *in = a->request;
-    const struct program_request r = {.text = in->text,
+    const char *own = a->box->machine[0] ? a->box->machine : NULL;
+    const struct program_request r = {.text = in->wat    ? in->wat
+                                              : in->text ? in->text
+                                                         : "",
+                                      .allow = in->allow,
+                                      .machine = in->machine ? in->machine : own,
                                       .invoke = in->invoke,
                                       .args = in->args,
                                       .input = in->input,
                                       .fuel = in->fuel,
                                       .memory = in->memory_pages};
     struct err err;
+    if (!in->wat == !in->text) {
+        err_set(&err, ERR_INVALID, "a program requires field 'wat'");
+        act_fail(a, &err);
+        return;
+    }
     a->user = service_program(act_service(a), act_who(a), &r, ran, a, &err);
     if (a->user)
         a->cancel = stop;

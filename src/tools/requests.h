@@ -228,13 +228,15 @@ struct finish_output {
 };
 
 struct program_input {
-    const char *text, *invoke, *input;
-    struct texts args;
+    const char *wat, *text, *invoke, *input; /* text: an older name of wat */
+    const char *machine;
+    struct texts args, allow;
     struct given fuel, memory_pages;
 };
 
 struct program_output {
     const char *outcome, *output, *trap, *log;
+    const char *result;           /* JSON */
     const char *results, *frames; /* JSON arrays */
     uint64_t fuel;
 };

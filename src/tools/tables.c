@@ -301,14 +301,19 @@ const struct schema finish_output_schema =
 /* ---- program ---- */
 
 static const struct field program_input[] = {
-    {"text", FIELD_TEXT, AT(program_input, text), "a module in the WebAssembly text format",
-     .required = true, .max = PROGRAM_TEXT_MAX},
+    {"wat", FIELD_TEXT, AT(program_input, wat), "a module in the WebAssembly text format",
+     .max = PROGRAM_TEXT_MAX},
+    {"text", FIELD_TEXT, AT(program_input, text), "older name of wat", .max = PROGRAM_TEXT_MAX},
+    {"allow", FIELD_TEXTS, AT(program_input, allow),
+     "capabilities of the module: log, args, result, time, random (default: none)", .max = 16},
+    {"machine", FIELD_TEXT, AT(program_input, machine),
+     "cell machine that has these capabilities (default: your own)", .max = 255},
     {"invoke", FIELD_TEXT, AT(program_input, invoke),
      "exported function to call (default: _start or main)", .max = 200},
     {"args", FIELD_TEXTS, AT(program_input, args), "arguments of the function, written as numbers",
      .max = PROGRAM_WORDS_MAX},
     {"input", FIELD_TEXT, AT(program_input, input),
-     "input that the module reads with carrel.args_read", .max = 100000},
+     "input that the module reads with carrel.1.args (JSON) or carrel.args_read", .max = 100000},
     {"fuel", FIELD_NUMBER, AT(program_input, fuel),
      "maximum fuel to spend, about 1 per instruction (default 100000000)", .min = 1,
      .max = PROGRAM_FUEL_MAX},
@@ -341,6 +346,7 @@ static const struct field program_output[] = {
      .required = true},
     {"results", SHOW_JSON, AT(program_output, results), NULL, .required = true,
      .sub = &value_row_schema},
+    {"result", SHOW_JSON, AT(program_output, result), "value passed to carrel.1.result"},
     {"fuel", SHOW_NUMBER, AT(program_output, fuel), "fuel spent", .required = true},
     {"output", SHOW_TEXT, AT(program_output, output), "bytes passed to carrel.result"},
     {"log", SHOW_TEXT, AT(program_output, log), "text passed to carrel.log"},
@@ -529,8 +535,8 @@ const struct tool tools[] = {
      "Run a WebAssembly module, given in the text format, once. It runs isolated from all "
      "machines, without files or network, and gives the same result and uses the same fuel each "
      "time. Use it for arithmetic and checks that must be exact. It may import args_size, "
-     "args_read, result and log from module carrel. Errors in the text are returned with line, "
-     "column and cause.",
+     "args_read, result and log from module carrel, and functions of module carrel.1 that allow "
+     "lists. Errors in the text are returned with line, column and cause.",
      &program_input_schema, &program_output_schema, TOOL_CONTENT | TOOL_READ_ONLY | TOOL_IDEMPOTENT,
      TOOL_REPEAT, tool_program, has_program},
     {"machine_create", "Create another machine",

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+import cells
 from mcp_client import RpcError, ToolFailed
 from patience import clock
 
@@ -438,6 +439,47 @@ def test_a_program_that_cannot_be(client, arguments, words):
     with pytest.raises(ToolFailed) as e:
         client.call("program", **arguments)
     assert words in str(e.value), str(e.value)
+
+
+CAPABLE = """(module (import "carrel.1" "args" (func $args (result i32))) (import "carrel.1" "time" (func $time (result i64)))
+  (import "carrel.1" "answer" (func $answer (param i32 i32 i32) (result i32)))
+  (import "carrel.1" "result" (func $result (param i32 i32) (result i32))) (memory (export "memory") 1)
+  (func (export "main") (local $n i32) (drop (call $time)) (local.set $n (call $args))
+    (drop (call $answer (i32.const 0) (i32.const 0) (local.get $n))) (drop (call $result (i32.const 0) (local.get $n)))))"""
+
+
+def test_program_has_the_capabilities_that_the_call_lists_and_the_machine_has(client, daemon):
+    daemon.request("POST", "/v1/images", cells.image(), name="programs")
+    m = daemon.machine(kind="cell", image="programs", allow="args,result,kv")
+    box = daemon.machine()
+    names = ["args", "result", "time"]
+
+    def refusal(**arguments):
+        with pytest.raises(ToolFailed) as e:
+            client.call("program", wat=CAPABLE, input="[1]", **arguments)
+        return str(e.value)
+    assert "imports carrel.1.args, which was not granted" in refusal(machine=m)
+    assert "field 'allow' requires field 'machine'" in refusal(allow=names)
+    for lacking in (m, box):
+        assert f"machine '{lacking}' does not have the capabilities" in refusal(allow=names, machine=lacking)
+    daemon.patch(f"/v1/machines/{m}", {"allow": "args,result,time,kv"})
+    r = client.call("program", wat=CAPABLE, allow=names, machine=m, input='{"a": [1, 2.5, "\u00e9"]}')
+    assert (r["outcome"], r["result"]) == ("done", {"a": [1, 2.5, "\u00e9"]})
+    assert "imports carrel.1.time, which was not granted" in refusal(allow=names[:2], machine=m)
+    assert "capability 'fly' does not exist" in refusal(allow=["fly"], machine=m)
+    assert "programs in the files of a machine" in refusal(allow=["kv"], machine=m)
+    assert "does not exist" in refusal(allow=names, machine="m-000000000000")
+    for strange in ('"\\u0000"', "1e999"):
+        try:
+            assert client.call("program", wat=CAPABLE, allow=names, machine=m, input=strange)["outcome"] == "done"
+        except ToolFailed as e:
+            assert "a number or character that is not supported" in str(e)
+
+
+def test_program_needs_one_module(client):
+    for arguments in ({}, {"wat": ADD, "text": ADD}):
+        with pytest.raises(ToolFailed, match="requires field 'wat'"):
+            client.call("program", **arguments)
 
 
 def test_a_program_is_cancelled_and_counted(client):

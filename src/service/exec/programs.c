@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/capability.h"
 #include "io/child.h"
 #include "service/exec/inner.h"
 
@@ -64,14 +65,14 @@ void program_kill(struct program *p) {
 struct words {
     const char *v[ARGV_MAX];
     size_t n;
-    char fuel[24], memory[24];
+    char fuel[24], memory[24], allow[CAPABILITIES_SIZE];
 };
 
 static void programs_add(struct words *w, const char *word) {
     w->v[w->n++] = word;
 }
 
-static void make_words(const struct program_request *r, struct words *w) {
+static void make_words(const struct program_request *r, uint32_t allowed, struct words *w) {
     static const char *const grants[] = {"args_size", "args_read", "result", "log"};
     *w = (struct words){.n = 0};
     snprintf(w->fuel, sizeof(w->fuel), "%" PRIu64,
@@ -84,6 +85,11 @@ static void make_words(const struct program_request *r, struct words *w) {
     for (size_t i = 0; i < sizeof(grants) / sizeof(*grants); i++) {
         programs_add(w, "--grant");
         programs_add(w, grants[i]);
+    }
+    if (allowed) {
+        capabilities_text(allowed, w->allow);
+        programs_add(w, "--allow");
+        programs_add(w, w->allow);
     }
     if (r->input) {
         programs_add(w, "--args");
@@ -109,11 +115,56 @@ static int programs_check(const struct program_request *r, struct err *err) {
     return 0;
 }
 
-static int launch_it(struct program *p, const struct program_request *r, struct err *err) {
+/* Those that need neither files of the machine nor its network. */
+enum {
+    PROGRAM_CAPABILITIES =
+        CAPABILITY_LOG | CAPABILITY_ARGS | CAPABILITY_RESULT | CAPABILITY_TIME | CAPABILITY_RANDOM
+};
+
+static int programs_lack(const struct live *l, uint32_t had, uint32_t missing, struct err *err) {
+    char names[CAPABILITIES_SIZE], all[CAPABILITIES_SIZE];
+    capabilities_text(missing, names);
+    capabilities_text(had | missing, all);
+    err_set(err, ERR_DENIED, "machine '%s' does not have the capabilities %s", l->row.id, names);
+    return err_remedy(err, "the owner can allow them: carrel set %s --allow %s", l->row.id, all);
+}
+
+/* Reads the capabilities of the request. The machine must have each of them. */
+static int programs_allowed(struct service *s, const struct caller *who,
+                            const struct program_request *r, uint32_t *ret, struct err *err) {
+    uint32_t wanted = 0, had;
+    for (size_t i = 0; i < r->allow.count; i++) {
+        uint32_t bits;
+        if (capabilities_parse(r->allow.v[i], &bits, err) < 0)
+            return -1;
+        wanted |= bits;
+    }
+    *ret = wanted;
+    if (!wanted)
+        return 0;
+    if (!r->machine) {
+        err_set(err, ERR_INVALID, "field 'allow' requires field 'machine'");
+        return err_remedy(err, "name a machine of the kind cell that has these capabilities");
+    }
+    struct live *l = live_find(s, who, r->machine, LIVE_ANY, err);
+    if (!l || capabilities_parse(l->row.allowed, &had, err) < 0)
+        return -1;
+    if (wanted & ~had)
+        return programs_lack(l, had, wanted & ~had, err);
+    if (wanted & ~(uint32_t)PROGRAM_CAPABILITIES) {
+        err_set(err, ERR_UNSUPPORTED,
+                "the capabilities call and kv are for programs in the files of a machine");
+        return err_remedy(err, "write the program to /bin/NAME.wasm, and run it with exec");
+    }
+    return 0;
+}
+
+static int launch_it(struct program *p, const struct program_request *r, uint32_t allowed,
+                     struct err *err) {
     char path[PLACE_SIZE + 16];
     struct words words;
     programs_path_of(p->service, path);
-    make_words(r, &words);
+    make_words(r, allowed, &words);
     const struct child_order order = {.path = path,
                                       .argv = words.v,
                                       .input = r->text,
@@ -129,7 +180,9 @@ struct program *service_program(struct service *s, const struct caller *who,
                                 const struct program_request *r, service_program_fn *done,
                                 void *arg, struct err *err) {
     struct journal_record what = {.verb = "program.run", .bytes = strlen(r->text)};
-    if (allow(who, SCOPE_RUN, err) < 0 || programs_check(r, err) < 0)
+    uint32_t allowed = 0;
+    if (allow(who, SCOPE_RUN, err) < 0 || programs_check(r, err) < 0 ||
+        programs_allowed(s, who, r, &allowed, err) < 0)
         return NULL;
     if (s->execs->programs >= PROGRAM_AT_ONCE) {
         err_set(err, ERR_BUSY, "%d WebAssembly programs are running, which is the limit",
@@ -139,7 +192,7 @@ struct program *service_program(struct service *s, const struct caller *who,
     }
     struct program *p = xnew(struct program);
     *p = (struct program){.service = s, .who = *who, .done = done, .arg = arg};
-    if (note_intent(s, who, &what, &p->intent, err) < 0 || launch_it(p, r, err) < 0) {
+    if (note_intent(s, who, &what, &p->intent, err) < 0 || launch_it(p, r, allowed, err) < 0) {
         free(p);
         return NULL;
     }

@@ -2,8 +2,9 @@
  * Programs: WebAssembly text that runs once in a cell, which can only compute.
  *
  * The engine is a separate process (libexec/carrel-cell) that jails itself. A program reads its
- * argument bytes, returns a result and writes a log; it has no clock, no random numbers and no
- * files. The engine limits fuel and memory, this module limits time.
+ * argument bytes, returns a result and writes a log; it has no files. It has a clock and random
+ * numbers only if the request lists these capabilities and a cell machine of the caller has them.
+ * The engine limits fuel and memory, this module limits time.
  */
 #pragma once
 
@@ -24,6 +25,8 @@ struct program_request {
     const char *invoke; /* exported function to call; NULL: _start or main */
     struct texts args;
     const char *input;         /* bytes that the program can read, or NULL */
+    struct texts allow;        /* capabilities of carrel.1, which the machine must have */
+    const char *machine;       /* a cell machine; NULL: none */
     struct given fuel, memory; /* memory in pages of 64 KiB */
 };
 
