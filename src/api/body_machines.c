@@ -129,7 +129,13 @@ const struct schema models_request_schema =
             "idempotency key: a repeated request creates no second machine", .max = KEY_MAX_BYTES  \
     }
 
-static const struct field machine_request[] = {MACHINE_FIELDS(struct machine_request, )};
+static const struct field machine_request[] = {
+    MACHINE_FIELDS(struct machine_request, ),
+    {"from", FIELD_TEXT, AT(struct machine_request, source),
+     "start as a copy of a machine or of MACHINE@STEP, as a fork does, or from an image; limits, "
+     "variables, rules and grants of this request come on top",
+     .max = NAME_MAX_BYTES},
+};
 const struct schema machine_request_schema =
     SCHEMA("MachineRequest", struct machine_request, machine_request);
 

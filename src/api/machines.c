@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "service/host.h"
+#include "service/steps/steps.h"
 #include "service/strays.h"
 
 /* Answers with the new state of the machine. */
@@ -75,8 +76,10 @@ void api_machine_create(struct call *c) {
         c->on_gone = machines_let_go;
         done = answer_held;
     }
-    ((struct machine_request *)c->request)->ephemeral = c->on_gone;
-    service_create(c->service, &c->who, c->request, c->hash, c->fds, c->nfds, done, c);
+    struct machine_request *r = c->request;
+    r->ephemeral = c->on_gone;
+    (r->source ? service_create_from : service_create)(c->service, &c->who, r, c->hash, c->fds,
+                                                       c->nfds, done, c);
 }
 
 /* ---- list and show ---- */

@@ -14,7 +14,7 @@
 #include "cli/spec.h"
 
 struct new_options {
-    const char *kind, *image, *name, *idle_action, *steps, *models;
+    const char *kind, *image, *from, *name, *idle_action, *steps, *models;
     struct spec spec;
     uint64_t idle_ms;
     struct option_list env, env_files, meta, net;
@@ -40,6 +40,12 @@ struct new_options {
          OPTION_TEXT,                                                                            \
          offsetof(type, member.image),                                                           \
          "image to start from (default: host, the programs of this host)"},                      \
+        {0,                                                                                      \
+         "from",                                                                                 \
+         "MACHINE|MACHINE@STEP|IMAGE",                                                           \
+         OPTION_TEXT,                                                                            \
+         offsetof(type, member.from),                                                            \
+         "start as a copy of a machine or step, with its rules, or from an image"},              \
         SPEC_OPTIONS(type, member.spec),                                                         \
         {0,                                                                                      \
          "fuel",                                                                                 \

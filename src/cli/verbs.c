@@ -109,9 +109,13 @@ static int verbs_describe(const struct new_options *o, const struct grants *g,
         id_new('k'); /* idempotency key: a repeated request makes no second machine */
     const struct {
         const char *name, *value;
-    } texts[] = {{"kind", o->kind},   {"image", o->image},
-                 {"name", o->name},   {"idle_action", o->idle_action},
-                 {"steps", o->steps}, {"key", key.text}};
+    } texts[] = {{"kind", o->kind},
+                 {"image", o->image},
+                 {"from", o->from},
+                 {"name", o->name},
+                 {"idle_action", o->idle_action},
+                 {"steps", o->steps},
+                 {"key", key.text}};
     if (check_kind(o->kind, err) < 0)
         return -1;
     jot_object(&j, NULL);

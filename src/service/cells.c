@@ -72,7 +72,7 @@ int cell_allow(const char *allow, struct machine_row *row, struct err *err) {
 }
 
 int cell_fill_row(const struct machine_request *r, struct machine_row *row, struct err *err) {
-    const char *allow = r->from.machine ? r->from.allowed : r->allow;
+    const char *allow = r->allow ? r->allow : r->from.allowed;
     if (!kind_is_cell(row->kind))
         return 0;
     row->fuel = r->limits.fuel.is ? r->limits.fuel.value : LIMIT_FUEL;

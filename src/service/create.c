@@ -425,14 +425,18 @@ struct machine_limits row_limits(const struct conf *conf, const struct machine_r
     };
 }
 
+/* The machine that this one is a fork of; NULL: none. */
+static struct live *source_of(struct service *s, const struct machine_request *r) {
+    return r->from.machine ? map_get(&s->machines, r->from.machine) : NULL;
+}
+
 static bool wants_models(const struct machine_request *r) {
     return r->models.allow || r->models.tokens.is || r->models.money.is;
 }
 
 /* Sets the model budget before a program in the machine can spend it. */
 static int open_account(struct live *l, const struct machine_request *r, struct err *err) {
-    const struct live *from =
-        r->from.machine ? map_get(&l->service->machines, r->from.machine) : NULL;
+    const struct live *from = source_of(l->service, r);
     if (from && models_inherit(l, from, err) < 0)
         return -1;
     return models_limit(l, &r->models, err);
@@ -499,7 +503,7 @@ static void plan_known(const struct machine_request *r, const struct handed *h,
         row.detail = dir_detail(h->fds[i], i);
         grant_plan_add(p, &row, -1, false);
     }
-    for (size_t i = 0; !r->from.machine && i + 1 < r->env.count; i += 2) {
+    for (size_t i = r->from.env; i + 1 < r->env.count; i += 2) {
         struct grant_row row = new_row(r, "env");
         row.what = xstrdup(r->env.v[i]);
         grant_plan_add(p, &row, -1, false);
@@ -569,8 +573,7 @@ static void keep_files(struct grant_plan *p) {
 /* Also inherits the grants of a fork's source: its files and processes may contain them. */
 static int hand_grants(struct creation *c, const struct machine_request *r, struct err *err) {
     struct live *l = c->live;
-    const struct live *from =
-        r->from.machine ? map_get(&l->service->machines, r->from.machine) : NULL;
+    const struct live *from = source_of(l->service, r);
     if (grants_write(l, &c->who, from, &c->plan, err) < 0)
         return -1;
     c->delivers = grant_plan_delivers(&c->plan);
@@ -580,7 +583,7 @@ static int hand_grants(struct creation *c, const struct machine_request *r, stru
 
 /* The source must still be live: the fork inherits its rules and taint. */
 static int find_source(struct service *s, const struct machine_request *r, struct err *err) {
-    if (!r->from.machine || map_get(&s->machines, r->from.machine))
+    if (!r->from.machine || source_of(s, r))
         return 0;
     return err_set(err, ERR_GONE, "machine '%s' ended during the fork", r->from.machine);
 }
@@ -633,13 +636,17 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     struct err err;
     if (authorise_machine(who, r, &err) < 0 || cell_check_request(r, &err) < 0 ||
         find_source(s, r, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
-        plan_grants(s, who, r, fds, nfds, &handed, &plan, &err) < 0 ||
-        net_add_rules(s, row.owner, row.image, &r->net, &policy, &err) < 0 ||
+        plan_grants(s, who, r, fds, nfds, &handed, &plan, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    net_inherit_rules(source_of(s, r), &policy);
+    if (net_add_rules(s, row.owner, row.image, &r->net, &policy, &err) < 0 ||
         (wants_models(r) && net_add_models(&policy, &err) < 0)) {
         done(arg, NULL, &err);
         return;
     }
-    policy.guarded = r->guard;
+    policy.guarded |= r->guard;
     memcpy(row.request_hash, request_hash, SHA256_BYTES);
     struct live *l = NULL;
     if (quota_check(s, who, NULL, &row, &err) == 0 && check_volumes(s, who, &plan, &err) == 0)
@@ -656,8 +663,8 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     }
     *gate_policy(l->gate) = policy;
     policy = (struct policy){.rules = NULL};
-    if (r->from.machine)
-        net_inherit(l, map_get(&s->machines, r->from.machine));
+    if (source_of(s, r))
+        net_inherit_trust(l, source_of(s, r));
     struct creation *c = xnew(struct creation);
     keep_files(&plan);
     *c = (struct creation){.live = l,

@@ -108,8 +108,10 @@ struct machine_request {
         const char *stack; /* layers of the source; NULL: only the image */
         const char *machine, *step;
         const char *allowed; /* capabilities of the source */
+        size_t env;          /* texts of `env` that the source had too */
         bool drifted;        /* accept that the host's packages have changed */
     } from;                  /* source of a fork */
+    const char *source;      /* a machine, MACHINE@STEP or an image, for service_create_from() */
     /* Set by the front end, not part of the body. */
     bool ephemeral; /* ends with the daemon at the latest */
     bool early;     /* answered before the guest is ready: a command follows at once */

@@ -49,7 +49,8 @@ TRY = {
 # Fields of requests that grant nothing of the host, the network or money.
 GRANT_NOTHING = {
     "MachineRequest": {"kind", "image", "hostname", "name", "limits", "ttl", "idle", "idle_action", "steps", "metadata", "env",
-                       "expires", "unreviewed", "guard", "key"},
+                       "expires", "unreviewed", "guard", "key",
+                       "from"},  # as the route that forks
     "BuildRequest": {"base", "name", "no_cache"},
     "UpdateRequest": {"name", "limits", "ttl", "idle", "idle_action", "steps", "metadata"},
     "RunStart": {"task", "machine", "script", "mode", "menu", "guard", "turns", "tokens", "money_micro", "timeout",

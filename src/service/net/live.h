@@ -45,8 +45,8 @@ void net_note(struct live *l, const char *verb, const char *why, const char *det
 int net_add_rules(const struct service *s, const char *owner, const char *image,
                   const struct rows *rules, struct policy *policy, struct err *err);
 int net_add_models(struct policy *policy, struct err *err); /* adds the rule for models.carrel */
-/* A fork gets the policy of its source; parent NULL: the fork may not use the network. */
-void net_inherit(struct live *l, const struct live *parent);
+/* A fork starts with the policy of its source; parent NULL: with none. */
+void net_inherit_rules(const struct live *parent, struct policy *ret);
 
 /* ---- expose.c ---- */
 

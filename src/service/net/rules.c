@@ -170,16 +170,13 @@ static struct policy net_copy_of(const struct policy *p) {
     return copy;
 }
 
-void net_inherit(struct live *l, const struct live *parent) {
-    struct policy *p = gate_policy(l->gate);
+void net_inherit_rules(const struct live *parent, struct policy *ret) {
     if (!parent)
         return;
-    policy_done(p);
-    *p = net_copy_of(gate_policy(parent->gate));
-    p->shown_count = 0; /* exposed ports are not inherited */
-    for (size_t i = 0; i < p->count; i++)
-        p->rules[i].busy_ms = 0;
-    net_inherit_trust(l, parent);
+    *ret = net_copy_of(gate_policy(parent->gate));
+    ret->shown_count = 0; /* exposed ports are not inherited */
+    for (size_t i = 0; i < ret->count; i++)
+        ret->rules[i].busy_ms = 0;
 }
 
 typedef int net_change_fn(struct live *l, const void *what, struct err *err);

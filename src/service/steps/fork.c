@@ -7,6 +7,8 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/cells.h"
+#include "service/images/live.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/steps.h"
@@ -21,9 +23,13 @@ struct forking {
     uint8_t hash[SHA256_BYTES]; /* hash of the request and of the source machine */
     char at[STORE_NAME_SIZE];   /* the requested step */
     struct step_row step;
-    struct texts metadata; /* names and values */
-    json_t *given;         /* owns the texts of `metadata` */
-    char (*ids)[ID_SIZE];  /* machines created by this request */
+    struct texts metadata, env; /* names and values */
+    json_t *given;              /* owns the texts of `metadata` */
+    /* What service_create_from() was asked for, owned by its caller; NULL: plain forks. */
+    const struct machine_request *asked;
+    const int *fds;
+    size_t nfds;
+    char (*ids)[ID_SIZE]; /* machines created by this request */
     size_t made;
     char (*earlier)[ID_SIZE]; /* machines created by an earlier request with the same key */
     size_t earlier_count;
@@ -38,6 +44,7 @@ static void forking_free(struct forking *f) {
     step_row_done(&f->step);
     json_decref(f->given);
     free(f->metadata.v);
+    free(f->env.v);
     free(f->ids);
     free(f->earlier);
     live_unref(f->live);
@@ -108,29 +115,62 @@ static const char *key_of(const struct forking *f, size_t i, char ret[STORE_KEY_
     return f->key[0] ? ret : NULL;
 }
 
-/* Copies the metadata of the source and adds where the fork comes from. */
+static bool texts_have(const struct texts *pairs, const char *name) {
+    for (size_t i = 0; i + 1 < pairs->count; i += 2)
+        if (strcmp(pairs->v[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void texts_put(struct texts *pairs, const char *name, const char *value) {
+    pairs->v[pairs->count++] = name;
+    pairs->v[pairs->count++] = value;
+}
+
+/* Adds the pairs that the request has. */
+static void texts_add(struct texts *pairs, const struct texts *asked) {
+    for (size_t i = 0; asked && i + 1 < asked->count; i += 2)
+        texts_put(pairs, asked->v[i], asked->v[i + 1]);
+}
+
+/* Copies the metadata of the source and adds where the fork comes from. What the request has
+ * replaces what the source has. */
 static void fill_metadata(struct forking *f) {
     const char *name;
     json_t *value;
     const struct live *l = f->live;
+    const struct texts *asked = f->asked ? &f->asked->metadata : NULL;
+    size_t more = asked ? asked->count : 0;
     f->given = l->row.metadata ? json_loads(l->row.metadata, 0, NULL) : NULL;
-    f->metadata.v = xcalloc(2 * (json_object_size(f->given) + 2), sizeof(*f->metadata.v));
+    f->metadata.v = xcalloc(2 * (json_object_size(f->given) + 2) + more, sizeof(*f->metadata.v));
     json_object_foreach(f->given, name, value) {
-        if (!json_is_string(value) || strncmp(name, "forked_", 7) == 0)
-            continue;
-        f->metadata.v[f->metadata.count++] = name;
-        f->metadata.v[f->metadata.count++] = json_string_value(value);
+        if (json_is_string(value) && strncmp(name, "forked_", 7) != 0 &&
+            !(asked && texts_have(asked, name)))
+            texts_put(&f->metadata, name, json_string_value(value));
     }
-    const char *const own[] = {"forked_from", l->row.id, "forked_at", f->step.id};
-    for (size_t i = 0; i < 4; i++)
-        f->metadata.v[f->metadata.count++] = own[i];
+    texts_add(&f->metadata, asked);
+    texts_put(&f->metadata, "forked_from", l->row.id);
+    texts_put(&f->metadata, "forked_at", f->step.id);
 }
 
-static struct given known(uint64_t value) {
-    return (struct given){value, value != 0};
+/* Variables of the source first. Returns how many texts these are. */
+static size_t fill_env(struct forking *f) {
+    const struct texts *old = &f->live->env, *asked = f->asked ? &f->asked->env : NULL;
+    f->env.v = xcalloc(old->count + (asked ? asked->count : 0) + 1, sizeof(*f->env.v));
+    for (size_t i = 0; i + 1 < old->count; i += 2)
+        if (!asked || !texts_have(asked, old->v[i]))
+            texts_put(&f->env, old->v[i], old->v[i + 1]);
+    size_t inherited = f->env.count;
+    texts_add(&f->env, asked);
+    return inherited;
 }
 
-static void make_all(struct forking *f) {
+static struct given known(struct given asked, uint64_t value) {
+    return asked.is ? asked : (struct given){value, value != 0};
+}
+
+/* The request for a fork: that of the caller, with the values of the source where it has none. */
+static struct machine_request fork_request_of(struct forking *f) {
     const struct live *l = f->live;
     const struct machine_row *of = &l->row;
     /*
@@ -138,25 +178,36 @@ static void make_all(struct forking *f) {
      * kind.
      */
     const struct machine_limits limits = row_limits(l->service->conf, of);
-    char key[STORE_KEY_SIZE];
+    struct machine_request r = f->asked ? *f->asked : (struct machine_request){0};
     fill_metadata(f);
-    struct machine_request request = {
-        .kind = of->kind,
-        .image = of->image,
-        .limits = {.fuel = known(of->fuel),
-                   .fuel_rate = known(of->fuel_rate),
-                   .mem = known(limits.mem_bytes),
-                   .cpus = known(limits.cpu_milli),
-                   .pids = known(limits.pids),
-                   .disk = known(limits.disk_bytes)},
-        .ttl = {of->ttl_ms, true},
-        .idle = {of->idle_ms, true},
-        .idle_action = idle_action_name(of->idle_action),
-        .steps = step_policy_name(of->steps),
-        .metadata = f->metadata,
-        .env = l->env,
-        .from = {f->step.stack ? f->step.stack : "", of->id, f->step.id, of->allowed, f->drifted},
-    };
+    r.source = NULL;
+    r.kind = of->kind;
+    r.image = of->image;
+    r.limits.fuel = known(r.limits.fuel, of->fuel);
+    r.limits.fuel_rate = known(r.limits.fuel_rate, of->fuel_rate);
+    r.limits.mem = known(r.limits.mem, limits.mem_bytes);
+    r.limits.cpus = known(r.limits.cpus, limits.cpu_milli);
+    r.limits.pids = known(r.limits.pids, limits.pids);
+    r.limits.disk = known(r.limits.disk, limits.disk_bytes);
+    r.ttl = r.ttl.is ? r.ttl : (struct given){of->ttl_ms, true};
+    r.idle = r.idle.is ? r.idle : (struct given){of->idle_ms, true};
+    r.idle_action = r.idle_action ? r.idle_action : idle_action_name(of->idle_action);
+    r.steps = r.steps ? r.steps : step_policy_name(of->steps);
+    r.metadata = f->metadata;
+    r.from.stack = f->step.stack ? f->step.stack : "";
+    r.from.machine = of->id;
+    r.from.step = f->step.id;
+    r.from.allowed = of->allowed;
+    r.from.env = fill_env(f);
+    r.from.drifted = f->drifted;
+    r.env = f->env;
+    return r;
+}
+
+static void make_all(struct forking *f) {
+    const struct live *l = f->live;
+    char key[STORE_KEY_SIZE];
+    struct machine_request request = fork_request_of(f);
     f->ids = xcalloc(f->wanted, sizeof(*f->ids));
     f->earlier = xcalloc(f->wanted, sizeof(*f->earlier));
     f->begun = f->wanted;
@@ -166,7 +217,7 @@ static void make_all(struct forking *f) {
         if (request.key && store_machine_by_key(l->service->store, f->who.owner, request.key,
                                                 f->hash, f->earlier[f->earlier_count], &err) > 0)
             f->earlier_count++;
-        service_create(l->service, &f->who, &request, f->hash, NULL, 0, one_made, f);
+        service_create(l->service, &f->who, &request, f->hash, f->fds, f->nfds, one_made, f);
     }
 }
 
@@ -289,36 +340,142 @@ static void fork_begin(struct forking *f) {
     }
 }
 
-void service_fork(struct service *s, const struct caller *who, const char *machine,
-                  const struct fork_request *r, service_row_fn *row, service_done_fn *done,
-                  void *arg) {
-    struct err err;
+/* Starts a fork of l. NULL: *err is set. */
+static struct forking *fork_open(struct service *s, const struct caller *who, struct live *l,
+                                 const struct fork_request *r, struct err *err) {
     uint64_t intent;
-    struct live *l =
-        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
-    if (l && (!l->machine || l->row.state == MACHINE_ENDING)) {
-        live_state_error(l, &err);
-        l = NULL;
+    struct journal_record what = {.verb = "machine.fork", .machine = l->row.id};
+    if (!l->machine || l->row.state == MACHINE_ENDING) {
+        live_state_error(l, err);
+        return NULL;
     }
-    if (l && barrier_check(l, &err) < 0)
-        l = NULL;
-    struct journal_record what = {.verb = "machine.fork", .machine = l ? l->row.id : NULL};
-    if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
-        done(arg, &err);
-        return;
-    }
+    if (barrier_check(l, err) < 0 || note_intent(s, who, &what, &intent, err) < 0)
+        return NULL;
     struct forking *f = xnew(struct forking);
     *f = (struct forking){.live = l,
                           .who = *who,
                           .intent = intent,
                           .wanted = r->count.is ? r->count.value : 1,
-                          .drifted = r->drifted,
-                          .row = row,
-                          .done = done,
-                          .arg = arg};
+                          .drifted = r->drifted};
     snprintf(f->key, sizeof(f->key), "%s", r->key ? r->key : "");
     snprintf(f->at, sizeof(f->at), "%s", r->step ? r->step : "");
     hash_request(f, r->hash);
     live_ref(l);
+    return f;
+}
+
+void service_fork(struct service *s, const struct caller *who, const char *machine,
+                  const struct fork_request *r, service_row_fn *row, service_done_fn *done,
+                  void *arg) {
+    struct err err;
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
+    struct forking *f = l ? fork_open(s, who, l, r, &err) : NULL;
+    if (!f) {
+        done(arg, &err);
+        return;
+    }
+    f->row = row;
+    f->done = done;
+    f->arg = arg;
+    fork_begin(f);
+}
+
+/* ---- a machine from a machine, a step or an image ---- */
+
+struct from_call {
+    const struct machine_view *view; /* valid until from_done() */
+    service_machine_fn *done;
+    void *arg;
+};
+
+static void from_row(void *arg, const void *view) {
+    ((struct from_call *)arg)->view = view;
+}
+
+static void from_done(void *arg, const struct err *err) {
+    struct from_call c = *(struct from_call *)arg;
+    free(arg);
+    c.done(c.arg, err ? NULL : c.view, err);
+}
+
+/* Splits MACHINE@STEP. */
+static int from_split(const char *source, char machine[STORE_NAME_SIZE], const char **ret_step,
+                      struct err *err) {
+    const char *at = strrchr(source, '@');
+    size_t n = at ? (size_t)(at - source) : strlen(source);
+    if (n == 0 || n >= STORE_NAME_SIZE || (at && !at[1]))
+        return err_set(err, ERR_INVALID, "'%.100s' is not a machine, MACHINE@STEP or an image",
+                       source);
+    memcpy(machine, source, n);
+    machine[n] = '\0';
+    *ret_step = at ? at + 1 : NULL;
+    return 0;
+}
+
+/* Checks what the caller asks for on top of the source. */
+static int from_check(const struct live *l, const struct machine_request *r, struct err *err) {
+    struct machine_request asked = *r;
+    if (r->kind && strcmp(r->kind, l->row.kind) != 0)
+        return err_set(err, ERR_INVALID, "machine '%s' is a %s, so a copy of it is one too",
+                       l->row.id, l->row.kind);
+    asked.kind = l->row.kind;
+    asked.image = l->row.image;
+    return cell_check_request(&asked, err);
+}
+
+/* If nothing has this name: a name with a step can be no image. */
+static int from_nothing(const char *source, struct err *err) {
+    err_set(err, ERR_NOT_FOUND, "neither a machine nor an image has the name '%.100s'", source);
+    return err_remedy(err, "list them: carrel ls, carrel image ls");
+}
+
+static void from_image(struct service *s, const struct caller *who, const struct machine_request *r,
+                       const uint8_t hash[SHA256_BYTES], const int *fds, size_t nfds,
+                       service_machine_fn *done, void *arg) {
+    struct machine_request copy = *r;
+    struct image_row image;
+    struct err err;
+    copy.image = r->source;
+    if (strcmp(r->source, "host") != 0 && image_find(s, who, r->source, &image, &err) < 0) {
+        if (err.code == ERR_NOT_FOUND)
+            from_nothing(r->source, &err);
+        done(arg, NULL, &err);
+        return;
+    }
+    service_create(s, who, &copy, hash, fds, nfds, done, arg);
+}
+
+void service_create_from(struct service *s, const struct caller *who,
+                         const struct machine_request *r, const uint8_t hash[SHA256_BYTES],
+                         const int *fds, size_t nfds, service_machine_fn *done, void *arg) {
+    char machine[STORE_NAME_SIZE];
+    const char *step = NULL;
+    struct forking *f = NULL;
+    struct err err = {0};
+    struct live *l = NULL;
+    if (r->image)
+        err_set(&err, ERR_INVALID, "a machine has one source: give 'from' or 'image', not both");
+    else if (allow(who, SCOPE_RUN, &err) == 0 && from_split(r->source, machine, &step, &err) == 0)
+        l = live_find(s, who, machine, LIVE_ANY, &err);
+    if (!l && !step && err.code == ERR_NOT_FOUND) {
+        from_image(s, who, r, hash, fds, nfds, done, arg);
+        return;
+    }
+    const struct fork_request wanted = {.step = step, .key = r->key, .hash = hash};
+    if (l && from_check(l, r, &err) == 0)
+        f = fork_open(s, who, l, &wanted, &err);
+    if (!f) {
+        done(arg, NULL, &err);
+        return;
+    }
+    struct from_call *c = xnew(struct from_call);
+    *c = (struct from_call){.done = done, .arg = arg};
+    f->asked = r;
+    f->fds = fds;
+    f->nfds = nfds;
+    f->row = from_row;
+    f->done = from_done;
+    f->arg = c;
     fork_begin(f);
 }

@@ -54,6 +54,14 @@ struct fork_request {
     const uint8_t *hash; /* hash of the request, for the key; or NULL */
 };
 enum { FORK_MAX = 1000, FORK_KEY_MAX = STORE_KEY_SIZE - 8 }; /* a number is appended to the key */
+/*
+ * Creates a machine from r->source: a machine, MACHINE@STEP (both as forks do) or an image. What
+ * the request gives replaces what the source has; rules and grants of the request are added. r and
+ * fds must stay valid until `done`.
+ */
+void service_create_from(struct service *s, const struct caller *who,
+                         const struct machine_request *r, const uint8_t hash[SHA256_BYTES],
+                         const int *fds, size_t nfds, service_machine_fn *done, void *arg);
 /* Creates forks. Calls `row` for each new machine, then `done`; after a failure none is left. */
 void service_fork(struct service *s, const struct caller *who, const char *machine,
                   const struct fork_request *r, service_row_fn *row, service_done_fn *done,
