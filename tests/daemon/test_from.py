@@ -22,7 +22,7 @@ def refused(carrel, *options):
     return done.stderr.decode()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def source(carrel):
     m = new(carrel, "--name", "source", "--mem", "300M", "--env", "KEPT=old", "--env", "CHANGED=old", "--meta", "for=test", "--net", "one.example.com")
     sh(carrel, m, "echo first >~/f")
