@@ -27,7 +27,6 @@
 #define COPY_AGAIN_NS 10000000 /* delay before output is copied that there was no memory for */
 /* how long an EXEC (request to start a command) waits for a spare cgroup */
 #define STALL_MAX_NS 10000000000
-#define SPARES_LOW 2u
 #define SPARES_ASK 4u
 #define ASK_AGAIN_NS 200000000
 /* how long the first commands run before the guest asks for more spare cgroups */
@@ -73,8 +72,10 @@ static void cmd_free(struct guest *g, struct cmd *cmd) {
     stream_out_close(g, &cmd->out[1]);
     log_close(&cmd->log);
     close_fd(&cmd->meter);
-    if (cmd->tree)
+    if (cmd->tree) {
         cmd->tree->used = false;
+        g->ask_ns = 0;
+    }
     cmd->id = 0;
     while (g->cmd_end > 0 && g->cmds[g->cmd_end - 1].id == 0)
         g->cmd_end--;
@@ -189,21 +190,21 @@ static struct conn *spawner(struct guest *g) {
     return NULL;
 }
 
-static void ask_for_spares(struct guest *g, int64_t now) {
+static void ask_for_spares(struct guest *g, uint8_t count, int64_t now) {
     struct conn *c = spawner(g);
     if (!c || !conn_has_room(c) || (g->asked_ns && now - g->asked_ns < ASK_AGAIN_NS))
         return;
     g->asked_ns = now;
     struct frame_head head = {.type = MSG_SPARES_WANT};
-    guest_conn_send(c, &head, &(struct msg_spares){.count = SPARES_ASK});
+    guest_conn_send(c, &head, &(struct msg_spares){.count = count});
 }
 
 /*
- * Asks for more spare cgroups in a moment, if few are left: most machines run one short command and
- * end, and cgroups are expensive.
+ * Asks for more spare cgroups in a moment, if none is left then: most machines run one short
+ * command after another, and cgroups take time and memory.
  */
 static void ask_later(struct guest *g) {
-    if (g->ask_ns || tree_spares(g) >= SPARES_LOW)
+    if (g->ask_ns || tree_spares(g) > 0)
         return;
     g->ask_ns = now_ns() + ASK_LATER_NS;
     g->has_timers = true;
@@ -214,9 +215,10 @@ static int64_t tick_spares(struct guest *g, int64_t now) {
     if (!g->ask_ns || now < g->ask_ns)
         return g->ask_ns ? g->ask_ns : INT64_MAX;
     g->ask_ns = 0;
-    if (tree_spares(g) >= SPARES_LOW)
+    if (tree_spares(g) > 0)
         return INT64_MAX;
-    ask_for_spares(g, now);
+    /* As many as are in use: a machine with several commands at a time soon starts more. */
+    ask_for_spares(g, g->tree_end < SPARES_ASK ? (uint8_t)g->tree_end : SPARES_ASK, now);
     return now;
 }
 
@@ -232,7 +234,7 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
     }
     int64_t now = tree ? 0 : now_ns();
     if (!tree)
-        ask_for_spares(g, now);
+        ask_for_spares(g, SPARES_ASK, now);
     else
         ask_later(g);
     /*
