@@ -70,8 +70,12 @@ static void report(const struct box *box, const struct change *c) {
                  strerror(c->error));
 }
 
+/* A new box has no processes but pid 1, all of whose threads have the CPUs of the first. */
 void affinity_begin(struct spawner *s, struct box *box) {
+    cpu_set_t has;
     if (!box->limits.cpu_milli || !choose(s, box))
+        return;
+    if (sched_getaffinity(box->pid, sizeof(has), &has) == 0 && CPU_EQUAL(&has, &box->cpus))
         return;
     struct change c = {s->proc, &box->cpus, 0, 0};
     set_process(box->pid, &c);

@@ -1,10 +1,12 @@
 #include "spawn/cpus.h"
 
 void cpu_loads_add(struct cpu_loads *loads, const cpu_set_t *cpus, uint64_t cpu_milli) {
-    uint64_t count = (uint64_t)CPU_COUNT(cpus);
-    for (unsigned i = 0; count && i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, cpus))
+    uint64_t count = (uint64_t)CPU_COUNT(cpus), seen = 0;
+    for (unsigned i = 0; seen < count; i++)
+        if (CPU_ISSET(i, cpus)) {
             loads->milli[i] += cpu_milli / count;
+            seen++;
+        }
 }
 
 /* Finds the CPU of `left` with the least load. */
