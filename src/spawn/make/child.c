@@ -24,7 +24,6 @@
 #include "base/image_id.h"
 #include "base/limits.h"
 #include "base/wire/msg.h"
-#include "spawn/make/berth.h"
 #include "spawn/make/filter.h"
 #include "spawn/make/mounts.h"
 #include "spawn/make/userns.h"
@@ -144,8 +143,9 @@ static int64_t clock_now_ns(clockid_t clock) {
  */
 static void start_clocks(const struct setup *s) {
     char text[128];
-    int64_t began = (int64_t)process_began(s->proc, 1) * (SECOND_NS / sysconf(_SC_CLK_TCK));
-    if (!began || unshare(CLONE_NEWTIME) < 0)
+    const int64_t tick = SECOND_NS / sysconf(_SC_CLK_TCK);
+    int64_t began = s->c->began_ns / tick * tick; /* the unit of start times */
+    if (unshare(CLONE_NEWTIME) < 0)
         return;
     /* Without root, a process that is not dumpable may not open this file. */
     bool is_dumpable = prctl(PR_GET_DUMPABLE) == 1;

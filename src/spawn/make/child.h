@@ -30,6 +30,7 @@ struct child {
     const struct sock_fprog *filter;
     const struct rootfs *root;
     const struct cgroup_set *cgroup;
+    int64_t began_ns; /* the boot clock just before the process was made */
     int netns;
     int dev; /* detached copy of the /dev template */
     /* socket that receives the plan with its descriptors, then the permission to start */

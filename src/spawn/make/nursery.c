@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -75,6 +76,8 @@ static pid_t bear(const struct spawner *s, const struct birth *b, int *ret_pidfd
         .flags = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD | CLONE_PARENT,
         .pidfd = (uint64_t)(uintptr_t)ret_pidfd,
     };
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
     pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
     if (pid == 0) {
         const struct child child = {
@@ -85,6 +88,7 @@ static pid_t bear(const struct spawner *s, const struct birth *b, int *ret_pidfd
             .filter = &s->filter,
             .root = &b->root,
             .cgroup = &b->cgroup,
+            .began_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec,
             .netns = b->netns,
             .dev = b->dev,
             .orders = b->orders,
