@@ -181,20 +181,42 @@ static int read_layer_config(struct archive *a, struct archive_entry *e, struct 
 }
 
 /*
- * The daemon sends an image with several layers one layer at a time: a tar with the OCI
- * configuration, and then the layer. Without a layer only the configuration is new.
+ * Adds a layer to those that were unpacked before, so that they become one. It is stored first:
+ * its whiteouts delete what the layers before it have, and only that, wherever they are in it.
  */
-static int import_layer(struct archive *a, struct archive_entry *e, struct unpack *u,
+static int weld_layer(struct archive *a, struct archive_entry *e, int dir, struct unpack *u,
+                      struct err *err) {
+    struct spool *s = calloc(1, sizeof(*s));
+    if (!s)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    *s = (struct spool){.dir = dir, .limit = u->limits.bytes, .unpack = u, .report = u->report};
+    int fd DEFER_CLOSE = spool_take(s, a, e, err) < 0 ? -1 : spool_open(s, LAYER_NAME, err);
+    int r = fd < 0 ? -1 : apply(u, fd, false, err);
+    spool_done(s);
+    free(s);
+    return r;
+}
+
+/*
+ * The daemon sends the layers of an image one after the other, each to a process of its own: a tar
+ * with the OCI configuration, and then the layer. Several layers become one. Without a layer only
+ * the configuration is new.
+ */
+static int import_layer(struct archive *a, struct archive_entry *e, int dir, struct unpack *u,
                         struct image_config *ret, struct err *err) {
+    int r;
     if (read_layer_config(a, e, ret, err) < 0)
         return -1;
     u->merges = u->is_layer;
     if (u->merges && merged_begin(u, err) < 0)
         return -1;
-    int r = unpack_next(u, a, &e, err);
-    if (r > 0 && strcmp(unpack_name(e), "layer") != 0)
-        r = err_set(err, ERR_INVALID, "the archive of a layer has an unexpected entry");
-    return r > 0 ? unpack_inner(u, a, err) : r;
+    for (bool first = true; (r = unpack_next(u, a, &e, err)) > 0; first = false) {
+        if (strcmp(unpack_name(e), LAYER_NAME) != 0)
+            return err_set(err, ERR_INVALID, "the archive of a layer has an unexpected entry");
+        if ((first ? unpack_inner(u, a, err) : weld_layer(a, e, dir, u, err)) < 0)
+            return -1;
+    }
+    return r;
 }
 
 /* ---- packs ---- */
@@ -348,7 +370,7 @@ int image_import(int in, int spool, struct unpack *u, struct image_config *ret, 
     if (r == 0)
         r = err_set(err, ERR_INVALID, "the image archive is empty");
     else if (r > 0 && strcmp(path, LAYER_MARK) == 0)
-        r = import_layer(a, e, u, ret, err);
+        r = import_layer(a, e, spool, u, ret, err);
     else if (r > 0 && is_of_images(path))
         r = import_images(a, e, spool, u, ret, err);
     else if (r > 0)

@@ -9,6 +9,7 @@
 
 /* First entry of an archive that has one layer of an image, and its OCI configuration. */
 #define LAYER_MARK "carrel-layer"
+#define LAYER_NAME "layer" /* each of its layers */
 
 /*
  * Reads the archive from descriptor `in`. spool: an empty directory for temporary files. After a

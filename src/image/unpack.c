@@ -487,7 +487,9 @@ static int take_away(struct unpack *u, const char *path, struct err *err) {
         return -1;
     int r = opaque ? tree_empty(parent, 0) : image_tree_remove(parent, hidden, 0);
     close_fd(&u->parent);
-    return r < 0 ? err_num(err, r, "cannot delete '%.120s' from the image", path) : 0;
+    if (r < 0)
+        return err_num(err, r, "cannot delete '%.120s' from the image", path);
+    return u->merges ? merged_whiteout(u, path, err) : 0;
 }
 
 /*

@@ -13,15 +13,14 @@
 #include "base/fdio.h"
 #include "base/fs/beneath.h"
 #include "base/hex.h"
-#include "base/image_below.h"
 #include "base/native.h"
 
 enum {
     FILES_MAX = 1024,
     DOCUMENT_MAX = 4 << 20,
     INDEX_DEPTH_MAX = 3,
-    PARTS_MAX = 2 + IMAGE_LAYERS_MAX, /* manifest, configuration, layers */
-    BLOCKS_MAX = 1 << 20,             /* headers that are read to find the files */
+    PARTS_MAX = 2 + 128,  /* manifest, configuration, layers: as many as the daemon imports */
+    BLOCKS_MAX = 1 << 20, /* headers that are read to find the files */
 };
 
 /* A file of the layout in a tar. */
@@ -135,9 +134,6 @@ static bool add_part(struct arranged *a, const json_t *d) {
     if (a->count == PARTS_MAX || strncmp(digest, "sha256:", 7) != 0 || !hex_is(digest + 7, 64))
         return false;
     snprintf(p->path, sizeof(p->path), "blobs/sha256/%s", digest + 7);
-    for (size_t i = 0; i < a->count; i++)
-        if (strcmp(a->parts[i].path, p->path) == 0)
-            return false;
     int fd DEFER_CLOSE = open_part(a, p->path, &at, &p->size);
     if (fd < 0 || wanted < 0 || p->size != (uint64_t)wanted)
         return false;

@@ -16,8 +16,8 @@ struct arranged;
 
 /*
  * Finds the image for this processor. fd: the directory or the archive; it must stay open. NULL: it
- * is not such a layout, or has more layers than can be kept, or a layer twice. The daemon then
- * makes one tree of the archive as it is, or says what is wrong with it.
+ * is not such a layout. The daemon then makes one tree of the archive as it is, or says what is
+ * wrong with it.
  */
 struct arranged *arrange_open(int fd, bool is_dir);
 void arranged_free(struct arranged **a);

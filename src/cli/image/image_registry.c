@@ -13,7 +13,6 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
-#include "base/image_below.h"
 #include "base/image_id.h"
 #include "cli/cli.h"
 #include "cli/image/dockerfile.h"
@@ -146,7 +145,7 @@ int image_pull(struct client *c, const struct registry_options *o, json_t **ret,
     const struct upload_source from = {.fd = h.data,
                                        .what = o->reference,
                                        .size = h.total,
-                                       .layered = h.layers && h.layers <= IMAGE_LAYERS_MAX,
+                                       .layered = h.layers > 0,
                                        .is_complete = pull_is_complete,
                                        .arg = &h};
     int r = image_upload_from(c, &from, name, o->quiet, ret, err);

@@ -11,12 +11,10 @@
 #include "base/defer.h"
 #include "base/hex.h"
 #include "base/tar.h"
+#include "service/images/groups.h"
 #include "service/images/jobs_inner.h"
 
-enum {
-    DIGEST_SIZE = 72, /* "sha256:", 64 digits and a NUL */
-    DOCUMENT_MAX = 4 << 20,
-};
+enum { DOCUMENT_MAX = 4 << 20 };
 #define LAYERED_BYTES_MAX (64ull << 30) /* of all layers, unpacked; as for one tree */
 
 enum layered_state {
@@ -26,11 +24,6 @@ enum layered_state {
     TAKES_LAYER, /* bytes of a layer */
     WAITS,       /* for the worker of a layer */
     ENDED,       /* the end of the archive was read */
-};
-
-struct layered_blob {
-    char digest[DIGEST_SIZE];
-    uint64_t size;
 };
 
 struct image_layered {
@@ -43,13 +36,15 @@ struct image_layered {
     uint64_t left;    /* bytes of the current file */
     uint32_t padding; /* bytes after it */
     struct buf text;  /* the document at hand */
-    struct layered_blob manifest, config, layers[IMAGE_LAYERS_MAX];
-    size_t count; /* layers; 0: the manifest has not been read */
-    size_t at;    /* layers that are complete */
+    struct layer_blob manifest, config, layers[IMPORT_LAYERS_MAX];
+    size_t count;         /* layers; 0: the manifest has not been read */
+    size_t at;            /* layers that have been received */
+    size_t group_end;     /* layer after the group at hand */
+    size_t groups, group; /* groups of layers, and those that are complete */
     char *config_text;
     size_t config_size;
     struct sha256 sum;         /* of the layer so far */
-    char found[IMAGE_ID_SIZE]; /* the layer at hand, if the owner has it; empty: it is unpacked */
+    char found[IMAGE_ID_SIZE]; /* the group at hand, if the owner has it; empty: it is unpacked */
     struct buf out;            /* bytes for the worker, before anything else */
     bool closes;               /* `out` are the last bytes for the worker */
 };
@@ -72,7 +67,7 @@ void image_layered_free(struct image_layered *l) {
 }
 
 bool image_layered_goes_on(const struct image_layered *l) {
-    return l->at + 1 < l->count;
+    return l->group + 1 < l->groups;
 }
 
 static int layered_invalid(struct err *err, const char *why) {
@@ -81,7 +76,7 @@ static int layered_invalid(struct err *err, const char *why) {
 
 /* ---- documents ---- */
 
-static int blob_of(const json_t *json, uint64_t max, struct layered_blob *ret, struct err *err) {
+static int blob_of(const json_t *json, uint64_t max, struct layer_blob *ret, struct err *err) {
     const char *digest = json_string_value(json_object_get(json, "digest"));
     json_int_t size = json_integer_value(json_object_get(json, "size"));
     if (!digest || strncmp(digest, "sha256:", 7) != 0 || !hex_is(digest + 7, 64) || size < 0 ||
@@ -102,17 +97,16 @@ static int read_index(struct image_layered *l, const json_t *json, struct err *e
 static int read_manifest(struct image_layered *l, const json_t *json, struct err *err) {
     const json_t *list = json_object_get(json, "layers");
     size_t count = json_array_size(list);
-    if (count == 0 || count > IMAGE_LAYERS_MAX) {
-        err_set(err, ERR_LIMIT, "the image has %zu layers; at most %d can be kept", count,
-                IMAGE_LAYERS_MAX);
-        return err_remedy(err, "import the archive without form=layers: it becomes one tree");
-    }
+    if (count == 0 || count > IMPORT_LAYERS_MAX)
+        return err_set(err, ERR_LIMIT, "the image has %zu layers; it must have 1 to %d", count,
+                       IMPORT_LAYERS_MAX);
     if (blob_of(json_object_get(json, "config"), DOCUMENT_MAX, &l->config, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++)
         if (blob_of(json_array_get(list, i), LAYERED_BYTES_MAX, &l->layers[i], err) < 0)
             return -1;
     l->count = count;
+    l->groups = layer_groups(count);
     return 0;
 }
 
@@ -125,7 +119,7 @@ static int keep_config(struct image_layered *l, struct err *err) {
     return 0;
 }
 
-static int check_digest(const struct layered_blob *blob, const char *hex, struct err *err) {
+static int check_digest(const struct layer_blob *blob, const char *hex, struct err *err) {
     return strcmp(hex, blob->digest + strlen("sha256:")) == 0
                ? 0
                : err_set(err, ERR_INVALID,
@@ -135,7 +129,7 @@ static int check_digest(const struct layered_blob *blob, const char *hex, struct
 static int read_document(struct image_layered *l, struct err *err) {
     const char *text = l->text.data ? l->text.data : "";
     bool is_index = !l->manifest.digest[0];
-    const struct layered_blob *blob = l->count ? &l->config : &l->manifest;
+    const struct layer_blob *blob = l->count ? &l->config : &l->manifest;
     char hex[SHA256_HEX];
     sha256_hex(text, l->text.len, hex);
     if (!is_index && check_digest(blob, hex, err) < 0)
@@ -146,58 +140,6 @@ static int read_document(struct image_layered *l, struct err *err) {
     if (!json)
         return layered_invalid(err, "has an index or a manifest that is not JSON");
     return is_index ? read_index(l, json, err) : read_manifest(l, json, err);
-}
-
-/* ---- layers that the owner has ---- */
-
-/* True if the last layers of `chain`, from `first` on, are those of `below`. */
-static bool chain_ends_with(const struct image_below *chain, size_t first,
-                            const struct image_below *below) {
-    bool same = chain->count - first == below->count;
-    for (size_t i = 0; same && i < below->count; i++)
-        same = strcmp(chain->ids[first + i], below->ids[i]) == 0;
-    return same;
-}
-
-static bool is_layer(struct service *s, const char *id, const char *digest) {
-    json_t *record DEFER(json_decrefp) = image_record(s, id);
-    const char *layer = json_string_value(json_object_get(record, "layer"));
-    return layer && strcmp(layer, digest) == 0 && image_is_whole(s, id);
-}
-
-/* Looks for the layer in an image: the image itself or one below it. */
-static const char *layer_in(struct image_job *j, const struct image_row *row, const char *digest,
-                            struct image_below *below) {
-    if (image_below_of(j->service, row->id, below) < 0)
-        return NULL;
-    if (chain_ends_with(below, 0, &j->below) && is_layer(j->service, row->id, digest))
-        return row->id;
-    for (size_t i = 0; i < below->count; i++)
-        if (chain_ends_with(below, i + 1, &j->below) && is_layer(j->service, below->ids[i], digest))
-            return below->ids[i];
-    return NULL;
-}
-
-/*
- * Finds the layer above the layers that are complete, in the images of the owner. An owner who
- * takes over a reader could leave other files than those of the digest, and must not reach other
- * owners so.
- */
-static void find_layer(struct image_layered *l, const char *digest) {
-    struct image_job *j = l->job;
-    struct image_list list DEFER(image_list_done) = {0};
-    struct image_below below;
-    struct err err;
-    l->found[0] = '\0';
-    if (j->below.count == IMAGE_BELOW_MAX) /* the configuration would be one layer too many */
-        return;
-    if (store_image_list(j->service->store, j->who.owner, &list, &err) < 0)
-        return;
-    for (size_t i = 0; i < list.count && !l->found[0]; i++) {
-        const char *id = layer_in(j, &list.rows[i], digest, &below);
-        if (id)
-            snprintf(l->found, sizeof(l->found), "%s", id);
-    }
 }
 
 const char *image_layered_found(const struct image_layered *l) {
@@ -214,24 +156,24 @@ static int out_file(struct image_layered *l, const char *name, uint64_t size, st
     return buf_add(&l->out, head, tar_put(head, e)) ? 0 : err_set(err, ERR_LIMIT, "out of memory");
 }
 
+static int out_zeros(struct image_layered *l, size_t n, struct err *err) {
+    static const uint8_t zeros[3 * TAR_BLOCK];
+    return buf_add(&l->out, zeros, n) ? 0 : err_set(err, ERR_LIMIT, "out of memory");
+}
+
 static int out_bytes(struct image_layered *l, const void *bytes, size_t n, struct err *err) {
-    static const uint8_t zeros[TAR_BLOCK];
-    return buf_add(&l->out, bytes, n) && buf_add(&l->out, zeros, tar_padding(n))
-               ? 0
-               : err_set(err, ERR_LIMIT, "out of memory");
+    return buf_add(&l->out, bytes, n) ? out_zeros(l, tar_padding(n), err)
+                                      : err_set(err, ERR_LIMIT, "out of memory");
 }
 
 static int out_end(struct image_layered *l, uint64_t size, struct err *err) {
-    static const uint8_t zeros[3 * TAR_BLOCK];
     l->closes = true;
-    return buf_add(&l->out, zeros, tar_padding(size) + 2 * (size_t)TAR_BLOCK)
-               ? 0
-               : err_set(err, ERR_LIMIT, "out of memory");
+    return out_zeros(l, tar_padding(size) + 2 * (size_t)TAR_BLOCK, err);
 }
 
 /*
- * Starts the worker for one layer. Only the topmost layer has the configuration of the image, so
- * that images with different configurations share the layers below it.
+ * Starts the worker for one group of layers. Only the topmost one has the configuration of the
+ * image, so that images with different configurations share the layers below it.
  */
 static int begin_worker(struct image_layered *l, struct err *err) {
     struct image_job *j = l->job;
@@ -246,16 +188,25 @@ static int begin_worker(struct image_layered *l, struct err *err) {
                : out_bytes(l, config, size, err);
 }
 
-static int begin_layer(struct image_layered *l, struct err *err) {
-    const struct layered_blob *blob = &l->layers[l->at];
+/* The first layer of a group has arrived: the group is in the store, or a worker unpacks it. */
+static int begin_group(struct image_layered *l, struct err *err) {
     struct image_job *j = l->job;
-    sha256_init(&l->sum);
-    find_layer(l, blob->digest);
-    l->state = TAKES_LAYER;
-    if (l->found[0])
+    char key[LAYER_DIGEST_SIZE];
+    l->group_end = layer_group_end(l->at, l->count);
+    layer_group_key(l->layers, l->at, l->group_end, key);
+    l->found[0] = '\0';
+    if (layer_group_find(j->service, j->who.owner, &j->below, key, l->found))
         return 0;
-    snprintf(j->layer, sizeof(j->layer), "%s", blob->digest);
-    return begin_worker(l, err) < 0 ? -1 : out_file(l, "layer", blob->size, err);
+    snprintf(j->layer, sizeof(j->layer), "%s", key);
+    return begin_worker(l, err);
+}
+
+static int begin_layer(struct image_layered *l, struct err *err) {
+    sha256_init(&l->sum);
+    l->state = TAKES_LAYER;
+    if (l->at == l->group_end && begin_group(l, err) < 0)
+        return -1;
+    return l->found[0] ? 0 : out_file(l, "layer", l->layers[l->at].size, err);
 }
 
 /* Writes to the worker. 0: the pipe is full. The worker's report says why it stopped to read. */
@@ -293,35 +244,21 @@ static bool flush_out(struct image_layered *l) {
 
 /* ---- the end of a layer ---- */
 
-static void push_below(struct image_job *j, const char *id) {
-    if (j->below.count && strcmp(j->below.ids[0], id) == 0)
-        return; /* the layer changes nothing */
-    memmove(j->below.ids[1], j->below.ids[0], j->below.count * IMAGE_ID_SIZE);
-    memcpy(j->below.ids[0], id, IMAGE_ID_SIZE);
-    j->below.count++;
-}
-
-/* The layer is in the store. Only the topmost one needs a worker, for its configuration. */
+/* The group is in the store. Only the topmost one needs a worker, for its configuration. */
 static int take_found(struct image_layered *l, struct err *err) {
-    push_below(l->job, l->found);
+    image_below_push(&l->job->below, l->found);
     if (image_layered_goes_on(l)) {
-        l->at++;
+        l->group++;
         return 0;
     }
     l->job->layer[0] = '\0';
     return begin_worker(l, err) < 0 ? -1 : out_end(l, 0, err);
 }
 
-static int end_layer(struct image_layered *l, struct err *err) {
-    const struct layered_blob *blob = &l->layers[l->at];
-    char hex[SHA256_HEX];
-    sha256_end_hex(&l->sum, hex);
-    l->state = TAKES_HEAD;
-    if (check_digest(blob, hex, err) < 0)
-        return -1;
+static int end_group(struct image_layered *l, uint64_t size, struct err *err) {
     if (l->found[0])
         return take_found(l, err);
-    if (out_end(l, blob->size, err) < 0)
+    if (out_end(l, size, err) < 0)
         return -1;
     if (image_layered_goes_on(l)) {
         l->state = WAITS;
@@ -331,12 +268,24 @@ static int end_layer(struct image_layered *l, struct err *err) {
     return 0;
 }
 
+static int end_layer(struct image_layered *l, struct err *err) {
+    const struct layer_blob *blob = &l->layers[l->at];
+    char hex[SHA256_HEX];
+    sha256_end_hex(&l->sum, hex);
+    l->state = TAKES_HEAD;
+    if (check_digest(blob, hex, err) < 0)
+        return -1;
+    if (++l->at == l->group_end)
+        return end_group(l, blob->size, err);
+    return l->found[0] ? 0 : out_zeros(l, tar_padding(blob->size), err);
+}
+
 void image_layered_next(struct image_layered *l) {
     struct image_job *j = l->job;
     struct err err;
-    push_below(j, j->row.id);
+    image_below_push(&j->below, j->row.id);
     image_job_reset(j);
-    l->at++;
+    l->group++;
     l->state = TAKES_HEAD;
     if (j->row.bytes > LAYERED_BYTES_MAX) {
         err_set(&err, ERR_LIMIT, "the image is larger than %llu MiB unpacked",
@@ -349,7 +298,7 @@ void image_layered_next(struct image_layered *l) {
 
 /* ---- the archive ---- */
 
-static bool is_blob(const struct tar_entry *e, const struct layered_blob *blob) {
+static bool is_blob(const struct tar_entry *e, const struct layer_blob *blob) {
     static const char blobs[] = "blobs/sha256/";
     return blob->digest[0] && strncmp(e->path, blobs, strlen(blobs)) == 0 &&
            strcmp(e->path + strlen(blobs), blob->digest + strlen("sha256:")) == 0;
@@ -358,11 +307,10 @@ static bool is_blob(const struct tar_entry *e, const struct layered_blob *blob) 
 /* Documents and layers have to come in order. Nothing else has contents. */
 static int begin_file(struct image_layered *l, struct err *err) {
     const struct tar_entry *e = &l->entry;
-    bool configured = l->config_text,
-         complete = configured && (l->job->unverified || l->at == l->count);
-    const struct layered_blob *next = configured && !complete ? &l->layers[l->at]
-                                      : l->count              ? &l->config
-                                                              : &l->manifest;
+    bool configured = l->config_text, complete = configured && l->at == l->count;
+    const struct layer_blob *next = configured && !complete ? &l->layers[l->at]
+                                    : l->count              ? &l->config
+                                                            : &l->manifest;
     l->left = e->size;
     l->padding = tar_padding(e->size);
     l->state = SKIPS_FILE;
@@ -449,7 +397,7 @@ static int layered_take(struct image_layered *l, const char *bytes, size_t count
 static void layered_end(struct image_layered *l) {
     struct image_job *j = l->job;
     struct err err;
-    if (l->state != ENDED || !l->count || image_layered_goes_on(l) || !j->staging[0]) {
+    if (l->state != ENDED || !l->count || l->at < l->count || !j->staging[0]) {
         layered_invalid(&err, "ends early");
         image_job_fail(j, &err);
         return;

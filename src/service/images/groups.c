@@ -1,0 +1,99 @@
+#include "service/images/groups.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/sha256.h"
+
+/* ---- which layers become one ---- */
+
+static size_t group_size(size_t count) {
+    size_t size = 1;
+    while ((count - 1 + size - 1) / size > IMAGE_BELOW_MAX)
+        size *= 2;
+    return size;
+}
+
+size_t layer_groups(size_t count) {
+    size_t size = group_size(count);
+    return 1 + (count - 1 + size - 1) / size;
+}
+
+size_t layer_group_end(size_t first, size_t count) {
+    size_t end = first == 0 ? 1 : first + group_size(count);
+    return end < count ? end : count;
+}
+
+void layer_group_key(const struct layer_blob *layers, size_t first, size_t end,
+                     char ret[LAYER_DIGEST_SIZE]) {
+    struct sha256 sum;
+    char hex[SHA256_HEX];
+    if (end - first == 1) {
+        memcpy(ret, layers[first].digest, LAYER_DIGEST_SIZE);
+        return;
+    }
+    sha256_init(&sum);
+    for (size_t i = first; i < end; i++)
+        sha256_add(&sum, layers[i].digest, strlen(layers[i].digest) + 1);
+    sha256_end_hex(&sum, hex);
+    snprintf(ret, LAYER_DIGEST_SIZE, "weld:%s", hex);
+}
+
+/* ---- groups that the owner has ---- */
+
+/* True if the last layers of `chain`, from `first` on, are those of `below`. */
+static bool chain_ends_with(const struct image_below *chain, size_t first,
+                            const struct image_below *below) {
+    bool same = chain->count - first == below->count;
+    for (size_t i = 0; same && i < below->count; i++)
+        same = strcmp(chain->ids[first + i], below->ids[i]) == 0;
+    return same;
+}
+
+static bool is_layer(struct service *s, const char *id, const char *key) {
+    json_t *record DEFER(json_decrefp) = image_record(s, id);
+    const char *layer = json_string_value(json_object_get(record, "layer"));
+    return layer && strcmp(layer, key) == 0 && image_is_whole(s, id);
+}
+
+/* Looks for the group in an image: the image itself or one below it. */
+static const char *layer_in(struct service *s, const struct image_row *row,
+                            const struct image_below *below, const char *key,
+                            struct image_below *chain) {
+    if (image_below_of(s, row->id, chain) < 0)
+        return NULL;
+    if (chain_ends_with(chain, 0, below) && is_layer(s, row->id, key))
+        return row->id;
+    for (size_t i = 0; i < chain->count; i++)
+        if (chain_ends_with(chain, i + 1, below) && is_layer(s, chain->ids[i], key))
+            return chain->ids[i];
+    return NULL;
+}
+
+bool layer_group_find(struct service *s, const char *owner, const struct image_below *below,
+                      const char *key, char ret[IMAGE_ID_SIZE]) {
+    struct image_list list DEFER(image_list_done) = {0};
+    struct image_below chain;
+    struct err err;
+    if (below->count == IMAGE_BELOW_MAX) /* the configuration would be one layer too many */
+        return false;
+    if (store_image_list(s->store, owner, &list, &err) < 0)
+        return false;
+    for (size_t i = 0; i < list.count; i++) {
+        const char *id = layer_in(s, &list.rows[i], below, key, &chain);
+        if (id) {
+            snprintf(ret, IMAGE_ID_SIZE, "%s", id);
+            return true;
+        }
+    }
+    return false;
+}
+
+void image_below_push(struct image_below *below, const char *id) {
+    if (below->count && strcmp(below->ids[0], id) == 0)
+        return; /* the layer changes nothing */
+    memmove(below->ids[1], below->ids[0], below->count * IMAGE_ID_SIZE);
+    memcpy(below->ids[0], id, IMAGE_ID_SIZE);
+    below->count++;
+}
