@@ -193,18 +193,22 @@ static void wiped(void *arg, const struct err *err) {
         log_line(LOG_WARN, "service", "delete an image: %s", err->text);
 }
 
-/* When a layer is gone, the images below it may have no use either. */
-static void layer_wiped(void *arg, const struct err *err) {
-    wiped(arg, err);
-    if (!err)
-        images_again(arg);
-}
-
-/* The deletion of an unfinished tree, which has no image id yet. */
+/* The deletion of a tree: of an unfinished one, or of an image above another one. */
 struct wiping {
     struct service *service;
-    char name[IMAGE_ID_SIZE];
+    char name[IMAGE_ID_SIZE]; /* the unfinished tree, or the image below; empty: not known */
 };
+
+/* When a layer is gone, the image below it may have no use either. */
+static void layer_wiped(void *arg, const struct err *err) {
+    struct wiping *w = arg;
+    wiped(w->service, err);
+    if (!err && w->name[0])
+        image_release(w->service, w->name);
+    else if (!err)
+        images_again(w->service);
+    free(w);
+}
 
 static void tree_wiped(void *arg, const struct err *err) {
     struct wiping *w = arg;
@@ -218,11 +222,15 @@ static void tree_wiped(void *arg, const struct err *err) {
     free(w);
 }
 
-void image_wipe(struct service *s, const char *name) {
+static struct wiping *wiping_new(struct service *s, const char *name) {
     struct wiping *w = xnew(struct wiping);
     w->service = s;
     snprintf(w->name, sizeof(w->name), "%s", name);
-    s->driver->wipe(s->host, name, tree_wiped, w);
+    return w;
+}
+
+void image_wipe(struct service *s, const char *name) {
+    s->driver->wipe(s->host, name, tree_wiped, wiping_new(s, name));
 }
 
 void image_release(struct service *s, const char *id) {
@@ -237,8 +245,11 @@ void image_release(struct service *s, const char *id) {
         return;
     }
     struct image_below below;
-    bool layered = image_below_of(s, id, &below) != 0 || below.count;
-    s->driver->wipe(s->host, id, layered ? layer_wiped : wiped, s);
+    int r = image_below_of(s, id, &below);
+    if (r < 0 || below.count)
+        s->driver->wipe(s->host, id, layer_wiped, wiping_new(s, r < 0 ? "" : below.ids[0]));
+    else
+        s->driver->wipe(s->host, id, wiped, s);
 }
 
 /*
