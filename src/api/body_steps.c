@@ -34,6 +34,14 @@ static const struct field tag_request[] = {
 };
 const struct schema tag_request_schema = SCHEMA("ImageName", struct tag_request, tag_request);
 
+static const struct field layers_request[] = {
+    {"digests", FIELD_TEXTS, AT(struct layers_request, digests),
+     "digests of all layers of the image, lowest first, as sha256:HEX", .required = true,
+     .max = 128},
+};
+const struct schema layers_request_schema =
+    SCHEMA("LayersRequest", struct layers_request, layers_request);
+
 const struct schema image_request_schema =
     SCHEMA("ImageRequest", struct image_request, image_request);
 
@@ -169,6 +177,12 @@ static const struct field pruned_view[] = {
     {"bytes", SHOW_NUMBER, 0, "bytes in the files of layers that became free", .required = true},
 };
 const struct schema pruned_schema = {.name = "Pruned", .fields = pruned_view, .count = 2};
+
+static const struct field layers_view[] = {
+    {"stored", SHOW_NUMBER, 0, "number of the lowest layers that an import need not send",
+     .required = true},
+};
+const struct schema layers_schema = {.name = "Layers", .fields = layers_view, .count = 1};
 
 static const struct field package_view[] = {
     {"url", SHOW_TEXT, 0, "URL that the package came from, with its port", .required = true},

@@ -54,6 +54,22 @@ void api_image_prune(struct call *c) {
     call_json(c, 200, &j, &text);
 }
 
+void api_image_layers(struct call *c) {
+    const struct layers_request *r = c->request;
+    struct buf text DEFER(buf_done) = BUF(64);
+    struct jot j = JOT(&text);
+    uint64_t stored;
+    struct err err;
+    if (service_image_layers(c->service, &c->who, &r->digests, &stored, &err) < 0) {
+        call_error(c, &err);
+        return;
+    }
+    jot_object(&j, NULL);
+    jot_u64(&j, "stored", stored);
+    jot_end(&j, '}');
+    call_json(c, 200, &j, &text);
+}
+
 /* A snapshot of a machine for a client. */
 struct snap_call {
     struct call *call;

@@ -131,6 +131,7 @@ void api_image_show(struct call *c);
 void api_image_remove(struct call *c);
 void api_image_tag(struct call *c);
 void api_image_prune(struct call *c);
+void api_image_layers(struct call *c);
 void api_package_list(struct call *c);
 void api_package_clear(struct call *c);
 void api_image_export(struct call *c);

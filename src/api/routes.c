@@ -178,7 +178,8 @@ static const struct query import_queries[] = {
      "the id)"},
     {"form", "string",
      "`layers`: keep the layers of the archive, an OCI layout whose files are in the order index, "
-     "manifest, configuration, layers (default: any archive, which becomes one tree)"},
+     "manifest, configuration, layers; it may leave out layers that are stored (see `/v1/layers`) "
+     "(default: any archive, which becomes one tree)"},
     {0},
 };
 static const struct query export_queries[] = {
@@ -314,6 +315,11 @@ const struct route routes[] = {
     {"POST", "/v1/images/prune", "image_prune", SCOPE_RUN, BODY_NONE, NULL, &pruned_schema, 200,
      NULL, "Delete intermediate images of builds that no machine uses",
      "-X POST $URL/v1/images/prune", api_image_prune, NULL},
+    {"POST", "/v1/layers", "image_layers", SCOPE_RUN, BODY_JSON, &layers_request_schema,
+     &layers_schema, 200, NULL, "Count the layers of an image that are stored already",
+     "-X POST $URL/v1/layers -d '{\"digests\":[\"sha256:"
+     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\"]}'",
+     api_image_layers, NULL},
     {"POST", "/v1/images/builds", "build_start", SCOPE_RUN, BODY_JSON, &build_request_schema,
      &build_schema, 202, NULL, "Start the build of an image",
      "-X POST $URL/v1/images/builds -d '{\"base\":\"small\",\"name\":\"app\",\"steps\":"

@@ -5,11 +5,15 @@
  *   carrel-registry pull REFERENCE [insecure]   writes an OCI archive to standard output
  *   carrel-registry push REFERENCE [insecure]   reads an OCI archive from standard input
  *
- * Standard error has lines for the caller: "layers COUNT", "total BYTES", "digest DIGEST", and for
- * a failure "code NAME", "text TEXT" and "remedy TEXT".
+ * Standard error has lines for the caller: "digest DIGEST" after a push, and for a failure "code
+ * NAME", "text TEXT" and "remedy TEXT". A pull writes "layer DIGEST SIZE" for each layer, lowest
+ * first, and "ask"; it then reads how many of the lowest layers it must not pull from standard
+ * input: a number and a newline. Without "layer" lines, the archive has one layer of several that
+ * are equal, and is not in the order of the layers.
  */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,15 +33,20 @@ static void print_line(const char *name, const char *text) {
     fprintf(stderr, "%s\n", line);
 }
 
-static void print_total(void *arg, uint64_t bytes, size_t layers) {
+static size_t ask_plan(void *arg, const struct document *doc, size_t layers) {
+    char line[32] = "";
     (void)arg;
-    fprintf(stderr, "layers %zu\n", layers);
-    fprintf(stderr, "total %llu\n", (unsigned long long)bytes);
+    fprintf(stderr, "total %llu\n", (unsigned long long)doc->bytes);
+    for (size_t i = 0; i < layers; i++)
+        fprintf(stderr, "layer %s %llu\n", doc->layers[i].digest,
+                (unsigned long long)doc->layers[i].size);
+    fprintf(stderr, "ask\n");
+    return fgets(line, sizeof(line), stdin) ? (size_t)strtoull(line, NULL, 10) : 0;
 }
 
 static int pull_main(const struct reference *ref, bool insecure, struct err *err) {
     struct registry *r DEFER(registry_close) = registry_open(ref, "pull", insecure, err);
-    const struct pull_options o = {.arch = NATIVE_OCI_ARCH, .total = print_total};
+    const struct pull_options o = {.arch = NATIVE_OCI_ARCH, .plan = ask_plan};
     return r ? registry_pull(r, ref, STDOUT_FILENO, &o, err) : -1;
 }
 

@@ -10,7 +10,6 @@
 #include "base/fdio.h"
 #include "base/sha256.h"
 #include "base/tar.h"
-#include "registry/document.h"
 
 #define ACCEPT                                                    \
     "Accept: application/vnd.oci.image.index.v1+json, "           \
@@ -195,7 +194,7 @@ static size_t count_layers(const struct document *doc) {
 }
 
 static int write_image(struct registry *r, const struct registry_answer *manifest,
-                       const struct document *doc, int fd, struct err *err) {
+                       const struct document *doc, size_t skip, int fd, struct err *err) {
     static const char layout[] = "{\"imageLayoutVersion\":\"1.0.0\"}";
     static const uint8_t end[2 * TAR_BLOCK];
     char index[512], hex[SHA256_HEX], path[96];
@@ -211,7 +210,7 @@ static int write_image(struct registry *r, const struct registry_answer *manifes
         put_text(fd, path, manifest->body.data, manifest->body.len, err) < 0 ||
         blob_fetch(r, &doc->config, fd, err) < 0)
         return -1;
-    for (size_t i = 0; i < doc->count; i++)
+    for (size_t i = skip; i < doc->count; i++)
         if (!is_repeated(doc, i) && blob_fetch(r, &doc->layers[i], fd, err) < 0)
             return -1;
     return put_bytes(fd, end, sizeof(end), err);
@@ -233,6 +232,6 @@ int registry_pull(struct registry *r, const struct reference *ref, int fd,
     }
     if (doc->is_index)
         return err_set(err, ERR_INVALID, "the index in the registry leads to another index");
-    o->total(o->arg, doc->bytes + a.body.len, count_layers(doc));
-    return write_image(r, &a, doc, fd, err);
+    size_t layers = count_layers(doc), skip = o->plan(o->arg, doc, layers);
+    return write_image(r, &a, doc, skip < layers ? skip : layers, fd, err);
 }

@@ -7,14 +7,16 @@
 #pragma once
 
 #include "registry/client.h"
+#include "registry/document.h"
 
 /*
- * Calls `total` once, before the first byte, with the size of the image and its number of layers; 0
- * if a layer occurs twice, because a blob is written once.
+ * Calls `plan` once, before the first byte, with the manifest and its number of layers; 0 if a
+ * layer occurs twice, because a blob is written once. It returns how many of the lowest layers the
+ * archive need not have, at most `layers`.
  */
 struct pull_options {
     const char *arch;
-    void (*total)(void *arg, uint64_t bytes, size_t layers);
+    size_t (*plan)(void *arg, const struct document *doc, size_t layers);
     void *arg;
 };
 int registry_pull(struct registry *r, const struct reference *ref, int fd,

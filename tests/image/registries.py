@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -121,7 +122,8 @@ class DebianRegistry:
                     f"    rootcertbundle: {tokens.cert}\n")
         (directory / "config.yml").write_text(
             f"version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {self.blobs}\nhttp:\n  addr: {self.host}\n{auth}")
-        self.process = subprocess.Popen([shutil.which("docker-registry"), "serve", directory / "config.yml"], stdout=subprocess.DEVNULL,
+        self.access = directory / "access"
+        self.process = subprocess.Popen([shutil.which("docker-registry"), "serve", directory / "config.yml"], stdout=open(self.access, "w"),
                                         stderr=open(directory / "log", "w"))
         while True:
             with contextlib.suppress(OSError):
@@ -129,6 +131,10 @@ class DebianRegistry:
                 return
             assert self.process.poll() is None, (directory / "log").read_text()
             time.sleep(0.05)
+
+    def blobs_sent(self):
+        """Digests of the blobs that clients have requested, from its access log."""
+        return re.findall(r'"GET /v2/\S+/blobs/(sha256:[0-9a-f]{64}) ', self.access.read_text())
 
     def stop(self):
         self.process.terminate()

@@ -108,6 +108,33 @@ def test_blobs_that_a_registry_has_are_not_sent_again(daemon, small, debian):
     assert len(after) == 3 and all(p.stat().st_size < 4096 for p in changed), "a layer was written again"
 
 
+def remove_images(daemon):
+    for i in daemon.get("/v1/images")["images"]:
+        daemon.delete("/v1/images/" + i["name"])
+    daemon.post("/v1/images/prune")
+    daemon.until(lambda: not list((daemon.home / "images").glob("i-*")))
+
+
+def test_pull_requests_only_layers_that_are_not_stored(daemon, small, debian, tmp_path):
+    """By the access log of Debian's registry."""
+    registry, _ = debian()
+    for name in ("first", "second"):
+        (tmp_path / "recipe").write_text(f"base small\nrun echo {name} >/{name}\n")
+        assert image(daemon, "build", tmp_path / "recipe", "--name", name).returncode == 0
+        assert image(daemon, "push", name, f"{registry.host}/{name}:1").returncode == 0
+    remove_images(daemon)
+    requested = []
+    for name in ("first", "second", "second"):
+        before = len(registry.blobs_sent())
+        done = image(daemon, "pull", f"{registry.host}/{name}:1", "--name", name)
+        assert done.returncode == 0, done
+        requested.append(registry.blobs_sent()[before:])
+    config, base, _ = requested[0]
+    assert len(set(requested[1])) == 2 and base not in requested[1], "the configuration and its own layer"
+    assert requested[2] == requested[1][:1] and requested[2] != [config], "only the configuration"
+    assert daemon.exec(daemon.machine(image="second"), "cat /second; ls /first 2>/dev/null")["stdout"] == "second\n"
+
+
 def test_token_server_is_asked_with_the_credentials_of_docker_login(daemon, small, debian, tmp_path):
     registry, tokens = debian(tokens=True)
     name = f"{registry.host}/team/app:v1"
@@ -350,6 +377,34 @@ def test_layer_that_occurs_twice_is_pulled_once(daemon, rootfs):
     try:
         assert image(daemon, "pull", server.name, "--name", "app").returncode == 0
         assert [p for p, _, _ in server.requests].count("/v2/made/app/blobs/" + digest_of(layer)) == 1
+    finally:
+        server.stop()
+
+
+def test_layer_that_is_deleted_during_a_pull_is_pulled(daemon, rootfs):
+    """The client asked the daemon before the registry was asked for the configuration."""
+    layer = rootfs.read_bytes()
+    server = MadeRegistry([layer])
+    deleted = []
+
+    class Deleting(dict):
+        def get(self, name, *default):
+            if name == server.config["digest"] and deleted == [False]:
+                deleted[0] = True
+                remove_images(daemon)
+            return super().get(name, *default)
+
+    server.replace = Deleting()
+    blob = "/v2/made/app/blobs/" + digest_of(layer)
+    try:
+        for name in ("first", "second", "third"):
+            deleted[:] = [False] if name == "third" else []
+            before = len(server.requests)
+            done = image(daemon, "pull", server.name, "--name", name)
+            assert done.returncode == 0, done
+            count = [path for path, *_ in server.requests[before:]].count(blob)
+            assert count == {"first": 1, "second": 0, "third": 1}[name], name
+        assert deleted == [True] and names(daemon) == {"third"}
     finally:
         server.stop()
 

@@ -245,20 +245,59 @@ def test_known_layer_is_verified_too(daemon):
     assert "does not match its digest" in str(why.value)
 
 
+def digests(layers):
+    return {"digests": ["sha256:" + hashlib.sha256(x).hexdigest() for x in layers]}
+
+
+def stored_layers(client, layers):
+    return client.post("/v1/layers", digests(layers))["stored"]
+
+
+def test_stored_layers_are_counted_for_their_owner(fresh):
+    daemon = fresh("--listen", "127.0.0.1:0")
+    theirs, mine = (daemon.tcp(owner=x, scopes=["read", "run"]) for x in ("theirs", "mine"))
+    third = archive(entry("three", b"3"))
+    take(mine, [BASE_LAYER, SECOND])
+    assert [stored_layers(mine, x) for x in ([BASE_LAYER, SECOND, third], [BASE_LAYER, third], [SECOND, BASE_LAYER])] == [2, 1, 0]
+    assert stored_layers(theirs, [BASE_LAYER, SECOND]) == 0
+    many = [BASE_LAYER, *[archive(entry(f"f{i}", b"x")) for i in range(16)]]
+    take(mine, many, name="many")
+    assert [stored_layers(mine, many), stored_layers(mine, many[:-1] + [third]), stored_layers(mine, many[:2] + [third] + many[3:])] == [17, 15, 1]
+    for wrong in ([], ["sha256:x"], ["md5:" + 64 * "0"], 129 * ["sha256:" + 64 * "0"]):
+        with pytest.raises(Refused) as why:
+            mine.post("/v1/layers", {"digests": wrong})
+        assert why.value.code == "invalid", why.value
+
+
+def test_import_without_stored_layers_gives_the_same_image(daemon):
+    third = archive(entry("three", b"3"))
+    whole = take(daemon, [BASE_LAYER, SECOND, third])
+    assert take(daemon, [BASE_LAYER, SECOND, third], name="documents", skip=[2, 3, 4])["id"] == whole["id"]
+    assert take(daemon, [BASE_LAYER, SECOND, third], name="other", skip=[2, 3, 4], config={"Env": ["A=b"]})["config"]["env"] == ["A=b"]
+    other = archive(entry("other", b"other"))
+    assert set(tree_of(daemon, "app")) ^ set(tree_of(daemon, take(daemon, [BASE_LAYER, SECOND, other], name="mixed", skip=[2, 3])["name"])) == {"three", "other"}
+    many = [BASE_LAYER, *[archive(entry(f"f{i}", b"x")) for i in range(20)]]
+    ids = {take(daemon, many, name="many", skip=x)["id"] for x in ([], range(2, 23), range(2, 7))}
+    assert len(ids) == 1
+
+
 def bomb():
     return gzip.compress(archive(entry("zeros", bytes(64 << 20))))
 
 
 HOSTILE = {
-    "layers out of order": (lambda: ordered([BASE_LAYER, SECOND], skip=[2], more=[entry("blobs/sha256/" + hashlib.sha256(BASE_LAYER).hexdigest(), BASE_LAYER)]), "out of order"),
-    "a layer is missing": (lambda: ordered([BASE_LAYER, SECOND], skip=[3]), "ends early"),
+    "layers out of order": (lambda: ordered([BASE_LAYER, SECOND], skip=[2], more=[entry("blobs/sha256/" + hashlib.sha256(BASE_LAYER).hexdigest(), BASE_LAYER)]), "neither in the image archive nor stored"),
+    "a layer is missing": (lambda: ordered([BASE_LAYER, SECOND], skip=[3]), "neither in the image archive nor stored"),
+    "all layers are missing": (lambda: ordered([BASE_LAYER, SECOND], skip=[2, 3]), "neither in the image archive nor stored"),
+    "a layer comes again": (lambda: ordered([BASE_LAYER, SECOND], more=[entry("blobs/sha256/" + hashlib.sha256(BASE_LAYER).hexdigest(), BASE_LAYER)]), "out of order"),
     "a layer too many": (lambda: ordered([BASE_LAYER], more=[entry("blobs/sha256/" + hashlib.sha256(SECOND).hexdigest(), SECOND)]), "out of order"),
     "no configuration": (lambda: ordered([BASE_LAYER], skip=[1]), "out of order"),
     "no manifest": (lambda: ordered([BASE_LAYER], skip=[0]), "out of order"),
     "too many layers": (lambda: ordered([archive(entry(f"f{i}", b"x")) for i in range(129)]), "the image has 129 layers; it must have 1 to 128"),
     "another digest inside of a group": (lambda: spoiled([archive(entry(f"f{i}", b"%d" % i * 600)) for i in range(20)], 9), "does not match its digest"),
     "a group that ends early": (lambda: ordered([archive(entry(f"f{i}", b"x")) for i in range(19)], skip=[20]), "ends early"),
-    "a group without its first layer": (lambda: ordered([archive(entry(f"f{i}", b"x")) for i in range(19)], skip=[3]), "out of order"),
+    "a group without its first layer": (lambda: ordered([archive(entry(f"f{i}", b"x")) for i in range(19)], skip=[3]), "neither in the image archive nor stored"),
+    "a group without its second layer": (lambda: ordered([archive(entry(f"f{i}", b"x")) for i in range(19)], skip=[4]), "out of order"),
     "a name that leaves the tree, in a group": (lambda: ordered([archive(entry(f"f{i}", b"x")) for i in range(16)] + [archive(entry("../x", b""))]), "leaves the image by '..'"),
     "a whiteout of .., in a group": (lambda: ordered([archive(entry(f"f{i}", b"x")) for i in range(16)] + [archive(entry(".wh...", b""))]), "names no file"),
     "no layers": (lambda: ordered([]), "the image has 0 layers"),

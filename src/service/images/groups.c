@@ -3,10 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
+#include "base/hex.h"
 #include "base/sha256.h"
 
 /* ---- which layers become one ---- */
+
+bool layer_digest_ok(const char *text) {
+    return strncmp(text, "sha256:", 7) == 0 && hex_is(text + 7, 64);
+}
 
 static size_t group_size(size_t count) {
     size_t size = 1;
@@ -88,6 +94,32 @@ bool layer_group_find(struct service *s, const char *owner, const struct image_b
         }
     }
     return false;
+}
+
+int service_image_layers(struct service *s, const struct caller *who, const struct texts *digests,
+                         uint64_t *ret, struct err *err) {
+    struct layer_blob *layers DEFER_FREE = xcalloc(IMPORT_LAYERS_MAX, sizeof(*layers));
+    struct image_below below = {.count = 0};
+    char key[LAYER_DIGEST_SIZE], id[IMAGE_ID_SIZE];
+    if (allow(who, SCOPE_RUN, err) < 0)
+        return -1;
+    if (digests->count == 0 || digests->count > IMPORT_LAYERS_MAX)
+        return err_set(err, ERR_INVALID, "'digests' must have 1 to %d digests", IMPORT_LAYERS_MAX);
+    for (size_t i = 0; i < digests->count; i++) {
+        if (!layer_digest_ok(digests->v[i]))
+            return err_set(err, ERR_INVALID, "'%.80s' is not a digest, such as sha256:HEX",
+                           digests->v[i]);
+        snprintf(layers[i].digest, LAYER_DIGEST_SIZE, "%s", digests->v[i]);
+    }
+    *ret = 0;
+    for (size_t end; *ret < digests->count; *ret = end) {
+        end = layer_group_end(*ret, digests->count);
+        layer_group_key(layers, *ret, end, key);
+        if (!layer_group_find(s, who->owner, &below, key, id))
+            break;
+        image_below_push(&below, id);
+    }
+    return 0;
 }
 
 void image_below_push(struct image_below *below, const char *id) {

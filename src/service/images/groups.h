@@ -19,6 +19,8 @@ struct layer_blob {
     uint64_t size;
 };
 
+/* True if the text is a digest: "sha256:" and 64 hexadecimal digits. Pure. */
+bool layer_digest_ok(const char *text);
 /* Returns the number of groups. count: layers of the archive, at least 1. Pure. */
 size_t layer_groups(size_t count);
 /* Returns the layer after the group that starts with layer `first`. Pure. */

@@ -79,6 +79,13 @@ struct image_job *service_image_import(struct service *s, const struct caller *w
  */
 size_t image_feed(struct image_job *job, const void *bytes, size_t count, bool last);
 
+/*
+ * Returns how many of the lowest layers of an image are stored for the owner. An import of layers
+ * need not send these. digests: of all layers of the image, lowest first.
+ */
+int service_image_layers(struct service *s, const struct caller *who, const struct texts *digests,
+                         uint64_t *ret, struct err *err);
+
 /* Starts the export of an image as an archive. form: tar, tar.zst or oci. */
 struct image_job *service_image_export(struct service *s, const struct caller *who, const char *ref,
                                        const char *form, const struct image_events *events,

@@ -9,7 +9,6 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
-#include "base/hex.h"
 #include "base/tar.h"
 #include "service/images/groups.h"
 #include "service/images/jobs_inner.h"
@@ -79,8 +78,7 @@ static int layered_invalid(struct err *err, const char *why) {
 static int blob_of(const json_t *json, uint64_t max, struct layer_blob *ret, struct err *err) {
     const char *digest = json_string_value(json_object_get(json, "digest"));
     json_int_t size = json_integer_value(json_object_get(json, "size"));
-    if (!digest || strncmp(digest, "sha256:", 7) != 0 || !hex_is(digest + 7, 64) || size < 0 ||
-        (uint64_t)size > max)
+    if (!digest || !layer_digest_ok(digest) || size < 0 || (uint64_t)size > max)
         return layered_invalid(err, "has a part without a valid digest and size");
     snprintf(ret->digest, sizeof(ret->digest), "%s", digest);
     ret->size = (uint64_t)size;
@@ -188,17 +186,19 @@ static int begin_worker(struct image_layered *l, struct err *err) {
                : out_bytes(l, config, size, err);
 }
 
+/* Looks for the next group in the store. */
+static void find_group(struct image_layered *l) {
+    struct image_job *j = l->job;
+    l->group_end = layer_group_end(l->at, l->count);
+    layer_group_key(l->layers, l->at, l->group_end, j->layer);
+    l->found[0] = '\0';
+    layer_group_find(j->service, j->who.owner, &j->below, j->layer, l->found);
+}
+
 /* The first layer of a group has arrived: the group is in the store, or a worker unpacks it. */
 static int begin_group(struct image_layered *l, struct err *err) {
-    struct image_job *j = l->job;
-    char key[LAYER_DIGEST_SIZE];
-    l->group_end = layer_group_end(l->at, l->count);
-    layer_group_key(l->layers, l->at, l->group_end, key);
-    l->found[0] = '\0';
-    if (layer_group_find(j->service, j->who.owner, &j->below, key, l->found))
-        return 0;
-    snprintf(j->layer, sizeof(j->layer), "%s", key);
-    return begin_worker(l, err);
+    find_group(l);
+    return l->found[0] ? 0 : begin_worker(l, err);
 }
 
 static int begin_layer(struct image_layered *l, struct err *err) {
@@ -304,26 +304,68 @@ static bool is_blob(const struct tar_entry *e, const struct layer_blob *blob) {
            strcmp(e->path + strlen(blobs), blob->digest + strlen("sha256:")) == 0;
 }
 
+/* The archive does not have the layers up to `to`: they must be stored. */
+static int take_stored(struct image_layered *l, size_t to, struct err *err) {
+    while (l->at < to) {
+        find_group(l);
+        if (!l->found[0] || l->group_end > to) {
+            err_set(err, ERR_GONE, "layer '%s' is neither in the image archive nor stored",
+                    l->layers[l->at].digest);
+            return err_remedy(err, "import the image again, with all of its layers");
+        }
+        l->at = l->group_end;
+        if (take_found(l, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int layered_disorder(const struct image_layered *l, struct err *err) {
+    return err_set(err, ERR_INVALID, "the layered image archive has '%.80s' out of order",
+                   l->entry.path);
+}
+
+/* Finds the layer that the entry at hand is. Those before it may be left out, in whole groups. */
+static const struct layer_blob *layer_next(struct image_layered *l, struct err *err) {
+    size_t to = l->at;
+    while (to < l->count && !is_blob(&l->entry, &l->layers[to]))
+        to++;
+    if (to == l->count || (to > l->at && l->at != l->group_end)) {
+        layered_disorder(l, err);
+        return NULL;
+    }
+    return take_stored(l, to, err) < 0 ? NULL : &l->layers[to];
+}
+
+/* Finds the blob that the entry at hand is; NULL with *err if it must not come now. */
+static const struct layer_blob *blob_next(struct image_layered *l, struct err *err) {
+    const struct layer_blob *next = l->count ? &l->config : &l->manifest;
+    if (l->config_text)
+        return layer_next(l, err);
+    if (is_blob(&l->entry, next))
+        return next;
+    layered_disorder(l, err);
+    return NULL;
+}
+
 /* Documents and layers have to come in order. Nothing else has contents. */
 static int begin_file(struct image_layered *l, struct err *err) {
     const struct tar_entry *e = &l->entry;
-    bool configured = l->config_text, complete = configured && l->at == l->count;
-    const struct layer_blob *next = configured && !complete ? &l->layers[l->at]
-                                    : l->count              ? &l->config
-                                                            : &l->manifest;
     l->left = e->size;
     l->padding = tar_padding(e->size);
     l->state = SKIPS_FILE;
     if (e->size == 0 || strcmp(e->path, "oci-layout") == 0)
         return e->size <= DOCUMENT_MAX ? 0 : layered_invalid(err, "has an invalid oci-layout");
     bool is_index = !l->manifest.digest[0] && strcmp(e->path, "index.json") == 0;
-    if (e->kind != TAR_FILE || complete || (!is_index && !is_blob(e, next)))
-        return err_set(err, ERR_INVALID, "the layered image archive has '%.80s' out of order",
-                       e->path);
-    if (is_index ? e->size > DOCUMENT_MAX : e->size != next->size)
+    if (e->kind != TAR_FILE)
+        return layered_disorder(l, err);
+    const struct layer_blob *blob = is_index ? NULL : blob_next(l, err);
+    if (!is_index && !blob)
+        return -1;
+    if (is_index ? e->size > DOCUMENT_MAX : e->size != blob->size)
         return err_set(err, ERR_INVALID, "'%.80s' of the image archive does not have its size",
                        e->path);
-    if (configured)
+    if (l->config_text)
         return begin_layer(l, err);
     l->state = TAKES_TEXT;
     buf_drop(&l->text, l->text.len);
@@ -341,7 +383,7 @@ static int take_head(struct image_layered *l, struct err *err) {
         return begin_file(l, err);
     case TAR_END:
         l->state = ENDED;
-        return 0;
+        return l->config_text && l->at == l->group_end ? take_stored(l, l->count, err) : 0;
     default:
         return layered_invalid(err, "is not a tar");
     }
@@ -420,6 +462,7 @@ size_t image_layered_feed(struct image_layered *l, const char *bytes, size_t cou
     }
     if (l->job->has_failed)
         return count;
+    flushed = flush_out(l);
     if (last && flushed && done == count && l->state != WAITS)
         layered_end(l);
     else if (last && l->state == WAITS && count == 0)

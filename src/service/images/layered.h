@@ -5,7 +5,8 @@
  * the manifest, the configuration, and the layers, lowest first. Each group of layers
  * (images/groups.h), mostly one layer, is unpacked by a worker of its own while it arrives, above
  * the groups before it. It becomes an image only if the bytes of each layer have the digest of the
- * manifest. A group that the owner has above the same groups is not unpacked again.
+ * manifest. A group that the owner has above the same groups is not unpacked again, and the archive
+ * need not have its layers.
  *
  * One image_job carries out all groups, one after the other. job->below has those that are
  * complete, so they are deleted with the job unless the image is complete.
