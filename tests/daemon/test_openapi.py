@@ -154,7 +154,7 @@ QUERIES = {"events": {"follow": "0"}, "file_read": {"path": "/etc/hostname"}, "f
            "tar_write": {"path": "/home/user"}, "exec_events": {"follow": "0"}, "run_events": {"follow": "0"}}
 RUN = {"task": "t", "model": "rehearsal/r", "script": "{\"turns\":[{\"turn\":99}]}"}  # its model has nothing to say
 ASKING = {**RUN, "script": "{\"turns\":[{\"calls\":[{\"tool\":\"ask\",\"arguments\":{\"question\":\"?\"}}]}]}"}
-BODIES = {"machine_hibernate": {"files_only": True}, "machine_create": {"name": "full", "metadata": {"a": "b"}, "ttl": "1h", "idle": 60, "idle_action": "stop",
+BODIES = {"image_layers": {"digests": ["sha256:" + 64 * "0"]}, "machine_hibernate": {"files_only": True}, "machine_create": {"name": "full", "metadata": {"a": "b"}, "ttl": "1h", "idle": 60, "idle_action": "stop",
                              "limits": {"mem": "128M", "cpus": 0.5, "pids": 50}},
           "machine_update": {"ttl": 3600, "metadata": {"c": "d"}}, "run": {"exec": {"command": "echo hello"}},
           "exec": {"command": "echo hello; printf '\\377' >&2"}, "exec_signal": {"signal": "TERM"},
