@@ -1,5 +1,6 @@
 """carrel new --from: a machine from a machine, a step or an image, with what the command adds."""
 import json
+import tarfile
 
 import pytest
 
@@ -60,11 +61,16 @@ def test_a_step_can_be_the_source(carrel, source):
     assert "'nosuch'" in refused(carrel, "--from", "source@nosuch")
 
 
-def test_an_image_can_be_the_source(carrel, source):
-    assert carrel("snap", "source", "--image", "base").returncode == 0
-    m = new(carrel, "--from", "base", "--env", "MORE=1")
-    assert sh(carrel, m, "cat ~/f; echo $MORE") == "second\n1\n"
-    assert "forked_from" not in (shown(carrel, m).get("metadata") or {})
+def test_an_image_can_be_the_source(carrel, tmp_path):
+    (tmp_path / "mark").write_text("of the image\n")
+    with tarfile.open(tmp_path / "base.tar", "w") as tar:
+        tar.add(tmp_path / "mark", "mark")
+    assert carrel("image", "import", tmp_path / "base.tar", "--name", "base").returncode == 0
+    m = new(carrel, "--from", "base")
+    assert carrel("cp", f"{m}:/mark", tmp_path / "out").returncode == 0
+    assert (tmp_path / "out").read_text() == "of the image\n"
+    view = shown(carrel, m)
+    assert view["image"] == "base" and "forked_from" not in (view.get("metadata") or {})
     carrel("rm", m)
     carrel("image", "rm", "base")
 
