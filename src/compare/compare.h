@@ -32,6 +32,12 @@ enum {
 };
 #define COMPARE_READ_MAX (4ull << 30) /* bytes that are read to compare files of the same size */
 
+/*
+ * Not the number of any layer, which count from 1. What a layer elsewhere has changed is not known,
+ * so all files are compared.
+ */
+enum { COMPARE_ALL = 0 };
+
 enum compare_task { COMPARE_TREES = 1, COMPARE_SIZES, COMPARE_PACK };
 
 /* The descriptors that a worker receives with its order. */
@@ -73,9 +79,9 @@ struct compare_order {
     uint32_t usr;     /* /usr is a separate overlay; 0: its descriptors are not used */
     uint32_t root_id; /* rootless: id of the machine's root on disk, set by the worker; else 0 */
     uint32_t layer_count;
-    uint32_t layers[COMPARE_LAYERS_MAX];
-    char under[COMPARE_UNDER_SIZE]; /* only this path and what is below it; "": everything */
-    char skip[COMPARE_SKIP_SIZE];   /* "PATH\n...": directories that are not entered */
+    uint32_t layers[COMPARE_LAYERS_MAX]; /* COMPARE_ALL: one that is not on the disk */
+    char under[COMPARE_UNDER_SIZE];      /* only this path and what is below it; "": everything */
+    char skip[COMPARE_SKIP_SIZE];        /* "PATH\n...": directories that are not entered */
 };
 
 /* True if the order is well-formed: counts within their limits, a path without "." and "..". */

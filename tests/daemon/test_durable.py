@@ -92,6 +92,19 @@ def test_after_a_restart_of_the_host_a_machine_is_its_last_durable_step(host):
     assert host.get("/v1/store/check")["whole"]
 
 
+def test_changes_are_shown_after_a_restart_of_the_host(host):
+    b = Box(host)
+    b.sh("mkdir d; echo one >d/one; echo two >d/two")
+    b.sh("rm d/two; echo three >three")
+    durable(b, 2)
+    shown = host.get(b.url + "/diff", path="/home")["changes"]
+    restart_host(host)
+    host.post(b.url + "/resume")
+    assert shown and host.get(b.url + "/diff", path="/home")["changes"] == shown
+    b.sh("echo more >>three")
+    assert [c["path"] for c in host.get(b.url + "/diff", **{"path": "/home", "from": "2"})["changes"]] == ["home/user/three"]
+
+
 def test_packages_that_changed_while_the_host_was_off_are_noticed(host):
     """The state of the host's packages is written down beside the saved layers; here another one is."""
     others = saved(host)

@@ -155,8 +155,9 @@ static void from_known(void *arg, int root, int usr, const struct err *err) {
 /* ---- the two sides of a diff ---- */
 
 /*
- * Finds the layers that only one side has; they are above the layers that both have. All of them
- * belong to this machine, because a fork never changes layers of its ancestors.
+ * Finds the layers that only one side has; they are above the layers that both have. A fork never
+ * changes layers of its ancestors, so they are on the disk of this machine, or copies in the store,
+ * which the worker does not see.
  */
 static int differing_layers(struct diffing *d, struct err *err) {
     struct layers *a DEFER_FREE = xcalloc(2, sizeof(*a)), *b = a + 1;
@@ -167,12 +168,8 @@ static int differing_layers(struct diffing *d, struct err *err) {
         a->count--, b->count--;
     for (int i = 0; i < 2; i++)
         for (size_t k = 0; k < a[i].count; k++) {
-            if (strcmp(a[i].v[k].machine, d->live->row.id) != 0)
-                return err_set(
-                    err, ERR_INTERNAL,
-                    "cannot compare the files of the machine: layer %u belongs to machine '%s'",
-                    a[i].v[k].number, a[i].v[k].machine);
-            d->order.layers[d->order.layer_count++] = a[i].v[k].number;
+            bool own = strcmp(a[i].v[k].machine, d->live->row.id) == 0;
+            d->order.layers[d->order.layer_count++] = own ? a[i].v[k].number : COMPARE_ALL;
         }
     return 0;
 }
