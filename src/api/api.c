@@ -93,6 +93,43 @@ static int read_json(struct call *c, const char *bytes, size_t n, struct err *er
     return schema_read(c->route->request, c->json, c->request, err);
 }
 
+/* Requests about one machine that need no box: they do not wake a machine that sleeps. */
+static void (*const boxless[])(struct call *) = {
+    api_machine_show, api_machine_destroy, api_machine_stop, api_machine_stats, api_exec_list,
+    api_exec_show,    api_exec_output,     api_exec_events,  api_net_show,      api_expose_list,
+    api_grant_list,   api_step_list,       api_step_show,
+};
+
+static bool route_wakes(const struct route *r) {
+    for (size_t i = 0; i < sizeof(boxless) / sizeof(*boxless); i++)
+        if (boxless[i] == r->handle)
+            return false;
+    return true;
+}
+
+static void api_handle(struct call *c);
+
+/* A body that the handler is to read never comes if the client has left meanwhile. */
+static void api_awake(void *arg, const struct err *err) {
+    struct call *c = arg;
+    if (err)
+        call_error(c, err);
+    else if (c->route->body == BODY_STREAM && call_is_gone(c))
+        call_abandon(c);
+    else
+        api_handle(c);
+}
+
+static void api_handle(struct call *c) {
+    static const char machine[] = "/v1/machines/{}";
+    bool is_for_one = strncmp(c->route->path, machine, sizeof(machine) - 1) == 0;
+    if (is_for_one && service_use(c->service, &c->who, c->params[0], route_wakes(c->route),
+                                  api_awake, c, c->used))
+        http_hold(c->http); /* also if the handler is to read the body itself */
+    else
+        c->route->handle(c);
+}
+
 static void body_came(struct http_exchange *x, const char *bytes, size_t n) {
     struct call *c = x->user;
     struct err err;
@@ -101,7 +138,7 @@ static void body_came(struct http_exchange *x, const char *bytes, size_t n) {
     if (read_json(c, bytes, n, &err) < 0)
         call_error(c, &err);
     else
-        c->route->handle(c);
+        api_handle(c);
 }
 
 /* Until the body is complete the HTTP server owns the exchange and sends its own error. */
@@ -136,7 +173,7 @@ static void api_take(struct api *api, struct http_exchange *x, const struct rout
         if (route->body == BODY_NONE)
             http_hold(x);
         call_listen(c);
-        route->handle(c);
+        api_handle(c);
     }
 }
 

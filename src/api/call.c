@@ -100,6 +100,8 @@ int call_read_query(struct call *c, struct err *err) {
 static void call_free(struct call *c) {
     if (c->on_end)
         c->on_end(c);
+    if (c->used[0])
+        service_use_over(c->service, c->used);
     if (c->request) {
         schema_done(c->route->request, c->request);
         free(c->request);

@@ -56,6 +56,7 @@ struct call {
     void (*on_body)(struct call *c, const char *bytes, size_t n);
     void (*on_end)(struct call *c); /* the call was answered and is about to be freed */
     char machine[ID_SIZE];          /* machine that on_end deletes */
+    char used[ID_SIZE];             /* cell machine that stays awake until the call ends */
     char *warnings;                 /* warnings about a machine created for this call */
     /* Set by the dispatcher. */
     uint64_t started_us;

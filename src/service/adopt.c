@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/asleep.h"
 #include "service/exec/live.h"
 #include "service/exec/logs.h"
 #include "service/net/live.h"
@@ -351,9 +352,17 @@ void adopt_back(struct live *l) {
 
 /* ---- machines ---- */
 
-/* The machine has no box: it becomes a stopped machine with its saved step, or it has ended. */
+/*
+ * The machine has no box: it sleeps, it becomes a stopped machine with its saved step, or it has
+ * ended.
+ */
 static void adopt_missing(struct live *l) {
     struct err err;
+    int sleeps = asleep_adopt(l, false, &err);
+    if (sleeps < 0)
+        not_reached(l, err.text);
+    if (sleeps)
+        return;
     switch (durable_adopt(l, &err)) {
     case DURABLE_NONE:
         live_end(l, "it ended while no daemon ran", NULL, NULL);
@@ -364,6 +373,21 @@ static void adopt_missing(struct live *l) {
         not_reached(l, err.text);
         break;
     }
+}
+
+static void adopt_found(struct live *l, struct machine *m) {
+    struct err err;
+    int sleeps = asleep_adopt(l, true, &err);
+    if (sleeps == 0) {
+        live_attach(l, m);
+        net_attach_adopted(l);
+        adopt_hear(l);
+        return;
+    }
+    machine_free(m);
+    if (sleeps < 0)
+        not_reached(l, err.text);
+    await_no_more(l);
 }
 
 static void machine_came(void *arg, struct machine *m, const char *warnings,
@@ -383,9 +407,7 @@ static void machine_came(void *arg, struct machine *m, const char *warnings,
                  l->row.id);
         not_reached(l, err->text);
     } else {
-        live_attach(l, m);
-        net_attach_adopted(l);
-        adopt_hear(l);
+        adopt_found(l, m);
     }
     live_unref(l);
 }

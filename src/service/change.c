@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "service/asleep.h"
 #include "service/rest.h"
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
@@ -61,7 +62,8 @@ void change_commit(struct change *c, int (*write)(void *arg, struct err *err),
 static int may_begin(const struct live *l, enum change_kind kind, struct err *err) {
     if (kind == CHANGE_ENDS && (l->ending || !l->changing))
         return 0;
-    if (!l->changing && (l->machine || (kind == CHANGE_WAKES && l->dormant)))
+    if (!l->changing && (l->machine || (kind == CHANGE_WAKES && l->dormant) ||
+                         (kind == CHANGE_STOPS && live_is_asleep(l))))
         return 0;
     live_state_error(l, err);
     return l->changing
@@ -213,6 +215,12 @@ void service_pause(struct service *s, const struct caller *who, const char *ref,
         s->driver->freeze(c->live->machine, true, change_state, c);
 }
 
+/* A machine that slept is awake. Its state is the same as before. */
+static void change_woken(void *arg, const struct err *failed) {
+    struct err gone;
+    change_finish(arg, cut_short(arg, failed, &gone));
+}
+
 void service_resume(struct service *s, const struct caller *who, const char *ref,
                     service_machine_fn *done, void *arg) {
     if (comes_later(s, who, ref, service_resume, done, arg))
@@ -223,7 +231,10 @@ void service_resume(struct service *s, const struct caller *who, const char *ref
     c->after = MACHINE_RUNNING;
     switch (c->live->row.state) {
     case MACHINE_RUNNING:
-        change_finish(c, NULL);
+        if (live_is_asleep(c->live))
+            live_wake(c->live, change_woken, change_late, c);
+        else
+            change_finish(c, NULL);
         break;
     case MACHINE_PAUSED:
         s->driver->freeze(c->live->machine, false, change_state, c);
@@ -253,13 +264,15 @@ void service_stop(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg) {
     if (comes_later(s, who, ref, service_stop, done, arg))
         return;
-    struct change *c = change_begin(s, who, ref, "machine.stop", CHANGE_LIVE, done, arg);
+    struct change *c = change_begin(s, who, ref, "machine.stop", CHANGE_STOPS, done, arg);
     if (!c)
         return;
     c->after = MACHINE_STOPPED;
     c->live->resting = true;
     if (c->live->row.state == MACHINE_STOPPED)
         change_rests(c);
+    else if (live_is_asleep(c->live))
+        change_state(c, NULL);
     else if (c->live->row.state != MACHINE_RUNNING && c->live->row.state != MACHINE_PAUSED)
         change_refuse(c);
     else if (c->live->row.state == MACHINE_PAUSED)

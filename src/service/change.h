@@ -24,6 +24,7 @@ struct change {
 enum change_kind {
     CHANGE_LIVE,  /* the operation requires a running guest */
     CHANGE_WAKES, /* it also accepts a machine that waits to be resumed */
+    CHANGE_STOPS, /* it also accepts a machine that sleeps (asleep.h) */
     CHANGE_ENDS,  /* it requires no guest, and may be requested twice */
 };
 /*

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
+#include "service/asleep.h"
 #include "service/cells.h"
 #include "service/exec/plan.h"
 #include "service/steps/barrier.h"
@@ -82,7 +83,7 @@ static struct live *files_prepare(struct service *s, const struct caller *who, c
         at++;
     struct live *l =
         allow(who, verbs[at].scope, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
-    if (l && !l->machine) {
+    if (l && !l->machine && !live_is_asleep(l)) {
         live_state_error(l, err);
         return NULL;
     }
@@ -133,10 +134,21 @@ static void answered(void *arg, const struct frame *frame, const struct err *err
     free(c);
 }
 
+static void send_file(void *arg);
+
+static void file_awake(void *arg, const struct err *err) {
+    if (err)
+        answered(arg, NULL, err);
+    else
+        send_file(arg);
+}
+
 static void send_file(void *arg) {
     struct file_call *c = arg;
     struct live *l = c->live;
     struct err err;
+    if (asleep_wait(l, file_awake, c))
+        return;
     int turn =
         c->changes ? barrier_enter(l, send_file, c, &err) : barrier_wait_root(l, send_file, c);
     if (turn > 0)

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
+#include "service/asleep.h"
 #include "service/images/live.h"
 #include "service/models/live.h"
 #include "service/rights.h"
@@ -187,7 +188,8 @@ void service_stats(struct service *s, const struct caller *who, const char *ref,
     struct err err;
     struct live *l =
         allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, &err);
-    if (l && !l->machine) {
+    bool sleeps = l && live_is_asleep(l);
+    if (l && !l->machine && !sleeps) {
         live_state_error(l, &err);
         l = NULL;
     }
@@ -198,5 +200,8 @@ void service_stats(struct service *s, const struct caller *who, const char *ref,
     struct stats_call *c = xnew(struct stats_call);
     *c = (struct stats_call){l, done, arg};
     live_ref(l);
-    s->driver->stats(l->machine, stats_are, c);
+    if (sleeps)
+        stats_are(c, &(struct machine_stats){.disk_bytes = l->disk_bytes}, NULL);
+    else
+        s->driver->stats(l->machine, stats_are, c);
 }

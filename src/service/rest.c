@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "service/asleep.h"
 
 struct rest_wait {
     struct rest_wait *next;
@@ -97,11 +98,12 @@ static void rest_resumed(void *arg, const struct machine_view *view, const struc
 
 static int rest_begin(struct live *l, const struct caller *who, service_done_fn *go, void *arg,
                       struct err *err) {
-    if (l->row.state == MACHINE_RUNNING && !l->resting)
+    bool sleeps = live_is_asleep(l);
+    if (l->row.state == MACHINE_RUNNING && !l->resting && !sleeps)
         return l->machine ? 0 : live_state_error(l, err);
-    if (l->row.state != MACHINE_PAUSED && l->row.state != MACHINE_STOPPED && !l->resting)
+    if (l->row.state != MACHINE_PAUSED && l->row.state != MACHINE_STOPPED && !l->resting && !sleeps)
         return live_state_error(l, err);
-    if (!l->resting && rest_allows(l, who, err) < 0)
+    if (!l->resting && !sleeps && rest_allows(l, who, err) < 0)
         return -1;
     struct rest_wait *w = xnew(struct rest_wait);
     *w = (struct rest_wait){.live = l, .go = go, .arg = arg};

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "service/asleep.h"
 #include "service/exec/live.h"
 #include "service/exec/logs.h"
 #include "service/grants/live.h"
@@ -83,11 +84,32 @@ static void idle_paused(void *arg, const struct machine_view *view, const struct
     live_unref(l);
 }
 
+static void idle_tell(struct live *l) {
+    event_tell(l->service, l->row.owner, l->row.id, "machine.idle", NULL);
+    l->service->hits[HIT_IDLE]++;
+}
+
+/*
+ * A machine that sleeps has no process to pause, so it is stopped. It has changes if its root has
+ * layers.
+ */
+static void look_asleep(struct live *l, uint64_t now) {
+    const struct caller who = idle_caller(l);
+    struct err err;
+    if (now < l->idle.active_ms + l->row.idle_ms || steps_load(l, &err) < 0)
+        return;
+    bool empty = !steps_stack(l) || !*steps_stack(l);
+    idle_tell(l);
+    if (l->row.idle_action == IDLE_DESTROY || (l->row.idle_action == IDLE_RELEASE && empty))
+        live_end(l, "idle", NULL, NULL);
+    else
+        service_stop(l->service, &who, l->row.id, ignore_machine, NULL);
+}
+
 static void idle_act(struct live *l) {
     struct service *s = l->service;
     const struct caller who = idle_caller(l);
-    event_tell(s, l->row.owner, l->row.id, "machine.idle", NULL);
-    s->hits[HIT_IDLE]++;
+    idle_tell(l);
     switch (l->row.idle_action) {
     case IDLE_PAUSE:
         live_ref(l);
@@ -134,6 +156,7 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     net_look(l, now);
     grants_look(l, wall);
     durable_look(l, now);
+    asleep_look(l, now);
     if (l->changing || l->row.state == MACHINE_ENDING)
         return;
     if (live_is_over(l, LIFETIME_GRACE_MS)) {
@@ -143,6 +166,10 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     }
     if (!l->row.idle_ms || l->row.state != MACHINE_RUNNING || now < l->idle_check_ms)
         return;
+    if (live_is_asleep(l)) {
+        look_asleep(l, now);
+        return;
+    }
     if (!l->machine || !l->reach.heard) /* the machine's commands are not known yet */
         return;
     l->idle_check_ms = now + idle_next_ms(l->row.idle_ms);
@@ -250,6 +277,7 @@ void service_free(struct service *s) {
         execs_release(l);
     for (size_t at = 0; (l = map_next(&s->machines, &at));) {
         steps_release(l);
+        asleep_release(l);
         rest_release(l);
     }
     for (size_t at = 0; (l = map_next(&s->machines, &at));)

@@ -102,6 +102,14 @@ void service_resume(struct service *s, const struct caller *who, const char *ref
  */
 void service_wake(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg);
+/*
+ * Call it before a request about a machine. True: go() is called later, when a machine that sleeps
+ * is awake (asleep.h), or with the error; then call this again. False: go on. If ret_id is set, the
+ * machine stays awake until service_use_over(). wakes: false for a request that needs no box.
+ */
+bool service_use(struct service *s, const struct caller *who, const char *ref, bool wakes,
+                 service_done_fn *go, void *arg, char ret_id[ID_SIZE]);
+void service_use_over(struct service *s, const char *id);
 /* Ends every process except the guest. Files stay; resume starts the machine again. */
 void service_stop(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg);

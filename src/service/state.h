@@ -74,7 +74,12 @@ struct live {
     bool ephemeral;          /* its box ends with this daemon at the latest */
     bool unwritten;          /* it runs, but its row still says that it is being created */
     bool resting;            /* a pause or stop is in progress */
-    struct rest_wait *rest;  /* requests that wait for the end of an operation (rest.h) */
+    bool dozing;             /* it falls asleep: asleep.c uses this and the next four */
+    bool doze_asked;         /* the host was asked to end the box */
+    uint64_t unused_ms;      /* when it was last seen in use */
+    uint64_t doze_again_ms;  /* time of the next try after a failure */
+    struct loop_call doze_call;
+    struct rest_wait *rest; /* requests that wait for the end of an operation (rest.h) */
     struct loop_call rest_call;
     char *cwd; /* start directory (grants/start_dir.c); NULL: home, or that of the image */
     struct live_image *image; /* its image; NULL: the host's */
@@ -133,6 +138,7 @@ struct service {
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
+    size_t dozing;         /* machines that fall asleep */
     size_t adopting;       /* number of machines that the start still waits for */
     struct map strays;     /* id -> struct stray: boxes that this daemon must not touch */
     struct id_list wanted; /* machines that have not ended, until they are adopted */

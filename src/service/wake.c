@@ -1,12 +1,19 @@
 /* Creates a new box for a machine without a box, from its saved layers. */
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "base/fdio.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "service/cells.h"
 #include "service/grants/live.h"
+#include "service/image_disk.h"
 #include "service/net/live.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
@@ -21,6 +28,8 @@ struct waking {
     struct plan_grant grants[PLAN_MAX_GRANTS];
     int fds[PLAN_MAX_GRANTS];
     size_t count;
+    char disk[ID_SIZE]; /* its saved layers; empty: none */
+    uint64_t saved;     /* bytes in them */
     machine_done_fn *done, *late;
     void *arg;
 };
@@ -115,25 +124,27 @@ static int wake_volumes(struct waking *w, struct err *err) {
     return 0;
 }
 
-void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, void *arg) {
+/*
+ * A cell machine sleeps whenever it likes, and has a new disk afterwards. Its limit is that of the
+ * saved layers and the disk together. Without root, saved files cannot be counted.
+ */
+static struct machine_limits wake_limits(const struct waking *w) {
+    const struct machine_row *row = &w->live->row;
+    struct machine_limits limits = row_limits(w->live->service->conf, row);
+    if (w->saved)
+        limits.disk_bytes = row->disk_bytes > w->saved + LIMIT_DISK_MIN ? row->disk_bytes - w->saved
+                                                                        : LIMIT_DISK_MIN;
+    return limits;
+}
+
+static void wake_create(struct waking *w) {
+    struct live *l = w->live;
     struct service *s = l->service;
-    struct err err;
-    if (steps_load(l, &err) < 0) {
-        done(arg, &err);
-        return;
-    }
-    struct waking *w = xnew(struct waking);
-    *w = (struct waking){.live = l, .done = done, .late = late, .arg = arg};
-    live_ref(l);
-    if (wake_volumes(w, &err) < 0) {
-        wake_finish(w, &err);
-        return;
-    }
     const struct machine_spec spec = {
         .id = l->row.id,
         .image = l->row.image,
         .hostname = l->row.name[0] ? l->row.name : l->row.id,
-        .limits = row_limits(s->conf, &l->row),
+        .limits = wake_limits(w),
         .deadline_ms = live_time_left(l),
         .linger = true,
         .same = true,
@@ -145,4 +156,48 @@ void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, voi
         .grant_count = w->count,
     };
     s->driver->create(s->host, &spec, made, w);
+}
+
+enum { SAVED_LEAST = 4096 }; /* an empty file takes space too */
+
+static void wake_measure(void *arg) {
+    struct waking *w = arg;
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/saved/%s", w->live->service->place->home, w->disk);
+    int dir DEFER_CLOSE = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* A tree that cannot be counted leaves no room. */
+    if (dir >= 0 && image_disk(dir, SAVED_LEAST, &w->saved) < 0)
+        w->saved = w->live->row.disk_bytes;
+}
+
+static void wake_measured(void *arg) {
+    wake_create(arg);
+}
+
+static int wake_disk(struct waking *w, struct err *err) {
+    struct saved_row row DEFER(saved_row_done) = {.source = NULL};
+    struct live *l = w->live;
+    if (!live_is_cell(l) || geteuid() != 0)
+        return 0;
+    if (store_saved_get(l->service->store, l->row.id, &row, err) < 0)
+        return -1;
+    snprintf(w->disk, sizeof(w->disk), "%s", row.stack && *row.stack ? row.disk : "");
+    return 0;
+}
+
+void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, void *arg) {
+    struct err err;
+    if (steps_load(l, &err) < 0) {
+        done(arg, &err);
+        return;
+    }
+    struct waking *w = xnew(struct waking);
+    *w = (struct waking){.live = l, .done = done, .late = late, .arg = arg};
+    live_ref(l);
+    if (wake_volumes(w, &err) < 0 || wake_disk(w, &err) < 0)
+        wake_finish(w, &err);
+    else if (w->disk[0])
+        loop_work(l->service->loop, wake_measure, wake_measured, w);
+    else
+        wake_create(w);
 }

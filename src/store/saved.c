@@ -12,12 +12,8 @@ void saved_row_done(struct saved_row *row) {
     row->source = row->stack = NULL;
 }
 
-/*
- * Returns the number of the copy of a layer; 0: it has none. A layer that is on the disk row->disk
- * needs no copy.
- */
-static uint32_t saved_copy_of(const struct layer *l, const struct saved_row *row,
-                              const struct layers *from, const struct layers *to) {
+uint32_t saved_copy_of(const struct layer *l, const struct saved_row *row,
+                       const struct layers *from, const struct layers *to) {
     if (strcmp(l->machine, row->disk) == 0)
         return l->number;
     for (size_t i = 0; i < from->count && i < to->count; i++)
@@ -90,19 +86,20 @@ static int lose_begun(struct store *s, const char *machine, struct err *err) {
     return query_run(&q, NULL, err);
 }
 
-static int move_kept(struct store *s, const struct saved_row *row, struct err *err) {
+int store_step_move(struct store *s, const char *step, const char *stack, struct err *err) {
     QUERY;
     if (query_start(&q, s, STMT_STEP_MOVE, err) < 0)
         return -1;
-    query_text(&q, 1, row->step);
-    query_text(&q, 2, row->stack ? row->stack : "");
+    query_text(&q, 1, step);
+    query_text(&q, 2, stack ? stack : "");
     return query_run(&q, NULL, err);
 }
 
 int store_steps_lose(struct store *s, const struct saved_row *row, const char *reason,
                      struct err *err) {
     QUERY;
-    if (lose_begun(s, row->machine, err) < 0 || move_kept(s, row, err) < 0 ||
+    if (lose_begun(s, row->machine, err) < 0 ||
+        store_step_move(s, row->step, row->stack, err) < 0 ||
         query_start(&q, s, STMT_STEPS_LOSE, err) < 0)
         return -1;
     query_text(&q, 1, row->machine);

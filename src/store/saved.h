@@ -13,7 +13,8 @@ struct saved_row {
     char *source;       /* layers of the step */
     char *stack;        /* copies of these layers, in the same order */
     uint32_t next;      /* number of the next copy; numbers are never reused */
-    /* boot id of the host that runs the machine; empty: the machine waits to be resumed */
+    /* boot id of the host that runs the machine; empty: it has no box, and the store all its files
+     */
     char boot[40];
 };
 
@@ -33,6 +34,15 @@ struct saved_plan {
 };
 int saved_plan(struct saved_row *row, const char *stack, struct saved_plan *ret, struct err *err);
 
+/*
+ * Returns the number of the copy of a layer; 0: it has none. from, to: row->source and row->stack,
+ * parsed. A layer that is on the disk row->disk needs no copy.
+ */
+uint32_t saved_copy_of(const struct layer *l, const struct saved_row *row,
+                       const struct layers *from, const struct layers *to);
+
+/* Gives a step copies of its layers. */
+int store_step_move(struct store *s, const char *step, const char *stack, struct err *err);
 /* Marks the step as the only durable one of its machine. */
 int store_step_durable(struct store *s, const char *machine, const char *step, struct err *err);
 /*

@@ -132,11 +132,8 @@ static void use(struct act *a, const struct machine_view *view) {
     struct toolbox *b = a->box;
     char id[ID_SIZE];
     snprintf(id, sizeof(id), "%s", view->id);
-    if (is_running(view)) {
-        go_with(a, view);
-        return;
-    }
-    a->fallback = "the machine was woken";
+    if (!is_running(view))
+        a->fallback = "the machine was woken";
     service_wake(b->service, &b->who, id, resumed, a);
 }
 

@@ -67,14 +67,14 @@ static int measure_layer(int images, const char *id, uint64_t *sum) {
     }
     snprintf(path, sizeof(path), "%s/root", id);
     int dir DEFER_CLOSE = dir_open(images, path);
-    int r = dir < 0 ? dir : image_disk(dir, &bytes);
+    int r = dir < 0 ? dir : image_disk(dir, 0, &bytes);
     *sum += bytes;
     return r;
 }
 
 /* The worker process checks the size too, but a malicious archive may control it. */
 static int check_room(struct image_adoption *a, int tree) {
-    int r = image_disk(tree, &a->disk);
+    int r = image_disk(tree, 0, &a->disk);
     for (size_t i = 0; r == 0 && !a->beneath_known && i < a->below.count; i++)
         r = measure_layer(a->images, a->below.ids[i], &a->beneath);
     if (r < 0)

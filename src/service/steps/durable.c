@@ -79,11 +79,7 @@ static void shed_done(void *arg, const struct err *err) {
         log_line(LOG_WARN, "service", "delete saved layers: %s", err->text);
 }
 
-/*
- * Deletes saved layers that the durable step does not use: those of the step before, and of failed
- * attempts.
- */
-static void shed_rest(struct live *l) {
+void durable_shed(struct live *l) {
     struct service *s = l->service;
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
     char *ranges DEFER_FREE = xmalloc(RANGES_SIZE);
@@ -101,7 +97,7 @@ static void durable_give_up(struct saving *v, const struct err *err) {
     l->steps->durable.due_ms =
         loop_now_ms(l->service->loop) + back_off_ms(TRIES_FIRST + l->steps->durable.tries++);
     log_line(LOG_WARN, "service", "save a step: %s id=%s", err->text, l->row.id);
-    shed_rest(l);
+    durable_shed(l);
     saving_free(v);
 }
 
@@ -141,7 +137,7 @@ static void durable_finish(struct saving *v) {
     }
     v->live->steps->durable.tries = 0;
     v->live->steps->durable.why[0] = '\0';
-    shed_rest(v->live);
+    durable_shed(v->live);
     saving_free(v);
 }
 
@@ -179,8 +175,7 @@ static void copy_next(void *arg) {
 
 /* ---- choice of the step to save ---- */
 
-/* Finds the newest step that can be restored; ERR_NOT_FOUND: there is none. */
-static int newest_point(struct live *l, struct step_row *ret, struct err *err) {
+int durable_newest(struct live *l, struct step_row *ret, struct err *err) {
     struct step_list list DEFER(step_list_done) = {0};
     if (store_step_list(l->service->store, l->row.id, 0, false, STEPS_LOOKED_AT, &list, err) < 0)
         return -1;
@@ -195,7 +190,7 @@ static int newest_point(struct live *l, struct step_row *ret, struct err *err) {
                    l->row.id);
 }
 
-static int load_row(struct live *l, struct saved_row *ret, struct err *err) {
+int durable_row(struct live *l, struct saved_row *ret, struct err *err) {
     if (store_saved_get(l->service->store, l->row.id, ret, err) == 0)
         return 0;
     if (err->code != ERR_NOT_FOUND)
@@ -210,9 +205,9 @@ static int load_row(struct live *l, struct saved_row *ret, struct err *err) {
 static int durable_prepare(struct saving *v, struct err *err) {
     struct live *l = v->live;
     struct step_row step DEFER(step_row_done) = {.what = NULL};
-    if (newest_point(l, &step, err) < 0)
+    if (durable_newest(l, &step, err) < 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
-    if (load_row(l, &v->row, err) < 0)
+    if (durable_row(l, &v->row, err) < 0)
         return -1;
     if (strcmp(v->row.step, step.id) == 0)
         return 0;
@@ -337,8 +332,11 @@ enum durable_fate durable_adopt(struct live *l, struct err *err) {
     char boot[40], why[STORE_REASON_SIZE];
     if (store_saved_get(l->service->store, l->row.id, &row, err) < 0)
         return err->code == ERR_NOT_FOUND ? DURABLE_NONE : DURABLE_LATER;
-    /* A machine whose ttl has passed has ended, even if a step was saved. */
-    if (!row.step[0] || live_is_over(l, 0))
+    /*
+     * A machine whose ttl has passed has ended, even if a step was saved. Without a step, one that
+     * waits to be resumed has the files of its image.
+     */
+    if ((!row.step[0] && row.boot[0]) || live_is_over(l, 0))
         return DURABLE_NONE;
     durable_boot(boot);
     enum machine_state before = l->row.state;

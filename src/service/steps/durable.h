@@ -41,6 +41,13 @@ const char *durable_why(const struct live *l);
 void durable_boot(char ret[40]);
 
 /*
+ * In shelve.c. Moves the root and all steps of a machine to the store, so that its box can end
+ * without a loss, and writes that the machine has no box. Call it with the barrier closed, while no
+ * step is in progress and the upper is empty. After an error, nothing has changed.
+ */
+void steps_shelve(struct live *l, machine_done_fn *done, void *arg);
+
+/*
  * In wake.c. Creates a box for a machine without one. Calls `done` when it runs, `late` when it
  * runs but the change is not saved yet.
  */

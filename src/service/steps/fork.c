@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/asleep.h"
 #include "service/cells.h"
 #include "service/images/live.h"
 #include "service/steps/barrier.h"
@@ -325,8 +326,19 @@ static void hash_request(struct forking *f, const uint8_t *request) {
     sha256_end(&hash, f->hash);
 }
 
+static void fork_begin(struct forking *f);
+
+static void fork_awake(void *arg, const struct err *err) {
+    if (err)
+        fork_finish(arg, err);
+    else
+        fork_begin(arg);
+}
+
 static void fork_begin(struct forking *f) {
     struct err err;
+    if (asleep_wait(f->live, fork_awake, f))
+        return;
     int earlier = find_earlier(f, &err);
     if (earlier < 0) {
         fork_finish(f, &err);
@@ -345,7 +357,7 @@ static struct forking *fork_open(struct service *s, const struct caller *who, st
                                  const struct fork_request *r, struct err *err) {
     uint64_t intent;
     struct journal_record what = {.verb = "machine.fork", .machine = l->row.id};
-    if (!l->machine || l->row.state == MACHINE_ENDING) {
+    if ((!l->machine && !live_is_asleep(l)) || l->row.state == MACHINE_ENDING) {
         live_state_error(l, err);
         return NULL;
     }

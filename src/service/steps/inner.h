@@ -28,6 +28,7 @@ struct durable {
 
 struct barrier_call;
 struct merging;
+struct shelving;
 struct still;
 struct step_call;
 struct weighing;
@@ -73,7 +74,21 @@ struct live_steps {
     uint64_t count;        /* number of steps at the last pruning */
     uint64_t age_look_ms;
     struct durable durable;
+    struct shelving *shelving; /* shelve.c */
 };
+
+/* durable.c: the saved row of the machine, or a new one that is not written yet. */
+struct saved_row;
+int durable_row(struct live *l, struct saved_row *ret, struct err *err);
+/* durable.c: finds the newest step that can be restored; ERR_NOT_FOUND: there is none. */
+int durable_newest(struct live *l, struct step_row *ret, struct err *err);
+/*
+ * durable.c: deletes saved layers that the durable step does not use: those of the step before, and
+ * of failed attempts.
+ */
+void durable_shed(struct live *l);
+/* shelve.c: the daemon stops. */
+void shelve_release(struct live *l);
 
 /* rewind.c: finishes a rewind that an earlier daemon started. */
 int rewind_adopt(struct live *l, struct step_row *row, struct err *err);

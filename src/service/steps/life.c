@@ -56,7 +56,8 @@ bool steps_copy_runs(const struct live *l) {
 
 bool steps_are_at_rest(const struct live *l) {
     const struct live_steps *p = l->steps;
-    return !p->taking && !p->held && !p->still && !p->merging && !p->pruning && !p->durable.saving;
+    return !p->taking && !p->held && !p->still && !p->merging && !p->pruning &&
+           !p->durable.saving && !p->shelving;
 }
 
 /* Repeats a step that an earlier daemon began; the step may be done already. */
@@ -185,6 +186,7 @@ void steps_release(struct live *l) {
         abandon(TAKE(p->taking));
     steps_compact_release(l);
     durable_release(l);
+    shelve_release(l);
     barrier_release(l);
 }
 

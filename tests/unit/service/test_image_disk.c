@@ -46,7 +46,7 @@ static void put_mib(int dir, const char *name, off_t size) {
 
 static uint64_t measure(int dir) {
     uint64_t n;
-    assert_int_equal(image_disk(dir, &n), 0);
+    assert_int_equal(image_disk(dir, 0, &n), 0);
     return n;
 }
 
@@ -101,7 +101,7 @@ static void a_tree_deeper_than_any_image_is_refused(void **state) {
     }
     put_mib(at, "hidden", 0);
     close(at);
-    assert_int_equal(image_disk(dir, &n), -ELOOP);
+    assert_int_equal(image_disk(dir, 0, &n), -ELOOP);
     close(dir);
 }
 
