@@ -1,0 +1,94 @@
+#!/usr/bin/python3
+"""cells: what idle cell machines cost, and what it costs to wake one.
+
+Makes cell machines in steps, lets each of them write one file of 4 KiB, and waits until all sleep. A row has the
+processes of machines, the memory of the daemon and the spawner, and the disk space of the store, then the median time of
+a command in a machine that sleeps and in one that is awake.
+"""
+import argparse
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/daemon")]
+WAKES = 15
+
+
+def processes(d):
+    """The guests of boxes that belong to machines."""
+    return len(list(d.run_dir.glob("boxes/m-*")))
+
+
+def resident_kb(pids):
+    """The memory of processes, without what they share."""
+    return sum(int(re.search(r"Pss:\s+(\d+)", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text())[1]) for pid in pids)
+
+
+def disk_kb(d):
+    """The disk space of the store, without images, and without the database's log that is copied from time to time."""
+    return int(subprocess.run(["du", "-sk", "--exclude=images", "--exclude=*.db-wal", d.home], capture_output=True, check=True).stdout.split()[0])
+
+
+def measure(d):
+    from carrel import spawner_pids
+    return processes(d), resident_kb([d.process.pid]), resident_kb(spawner_pids(d.run_dir)), disk_kb(d)
+
+
+def asleep(d):
+    """Waits until no machine has a process, and returns the seconds."""
+    start = time.monotonic()
+    while processes(d):
+        time.sleep(0.05)
+    return time.monotonic() - start
+
+
+def command(d, machine):
+    start = time.perf_counter()
+    done = d.exec(machine, ["hello"])["exec"]
+    assert done["status"] == 3, done
+    return (time.perf_counter() - start) * 1e3
+
+
+def main():
+    ask = argparse.ArgumentParser(description=__doc__)
+    ask.add_argument("--machines", default=1000, type=int, help="machines to make (default 1000)")
+    ask.add_argument("--steps", default=4, type=int, help="rows of the table (default 4)")
+    ask.add_argument("--quick", action="store_true", help="make 8 machines")
+    ask.add_argument("--table", help="also write the table to this file")
+    opt = ask.parse_args()
+    import cells
+    from daemon import Daemon
+    count, rows = (8, 2) if opt.quick else (opt.machines, opt.steps)
+    d = Daemon()
+    d.request("POST", "/v1/images", cells.image(), name="programs")
+    lines = ["|machines|processes|daemon, MiB|spawner, MiB|store, KiB per machine|made, ms each|asleep after the last, s|",
+             "|---|---|---|---|---|---|---|"]
+    machines, begun = [], measure(d)
+    for row in range(1, rows + 1):
+        start = time.monotonic()
+        new = count * row // rows - len(machines)
+        for _ in range(new):
+            machines.append(d.machine(kind="cell", image="programs"))
+            d.put(f"/v1/machines/{machines[-1]}/files", os.urandom(4096), path="/data/own")
+        made = (time.monotonic() - start) * 1e3 / new
+        waited = asleep(d)
+        number, daemon, spawner, disk = measure(d)
+        lines.append(f"|{len(machines)}|{number}|{daemon / 1024:.1f}|{spawner / 1024:.1f}|"
+                     f"{(disk - begun[3]) / len(machines):.1f}|{made:.1f}|{waited:.1f}|")
+    wake, warm = [], []
+    for m in machines[::max(1, len(machines) // WAKES)]:
+        wake.append(command(d, m))
+        warm.append(command(d, m))
+    lines += ["", f"first command in a machine that sleeps: {statistics.median(wake):.1f} ms; the next: {statistics.median(warm):.1f} ms"]
+    print("\n".join(lines))
+    if opt.table:
+        pathlib.Path(opt.table).write_text("\n".join(lines) + "\n")
+    d.stop()
+
+
+main()
