@@ -21,6 +21,24 @@ static void past_the_cap_nothing_changes(void **state) {
     assert_string_equal(b.data, "1234");
 }
 
+static void formatted_text_grows_the_buffer_or_leaves_it(void **state) {
+    (void)state;
+    char text[300];
+    struct buf b DEFER(buf_done) = BUF(400);
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    assert_true(buf_addf(&b, "%d", 7));
+    assert_true(buf_addf(&b, "%s", text));
+    assert_int_equal(b.len, 300);
+    assert_int_equal(strlen(b.data), 300);
+    assert_false(buf_addf(&b, "%s", text));     /* more than the room, and more than the limit */
+    assert_false(buf_addf(&b, "%.101s", text)); /* less than the room */
+    assert_int_equal(b.len, 300);
+    assert_int_equal(strlen(b.data), 300);
+    assert_true(buf_addf(&b, "%.100s", text));
+    assert_int_equal(strlen(b.data), 400);
+}
+
 static void taken_bytes_leave_an_empty_buffer(void **state) {
     (void)state;
     struct buf b DEFER(buf_done) = BUF(16);
@@ -44,5 +62,6 @@ static void dropped_bytes_make_way_for_the_rest(void **state) {
 
 UNIT_MAIN(cmocka_unit_test(appending_keeps_a_final_nul),
           cmocka_unit_test(past_the_cap_nothing_changes),
+          cmocka_unit_test(formatted_text_grows_the_buffer_or_leaves_it),
           cmocka_unit_test(taken_bytes_leave_an_empty_buffer),
           cmocka_unit_test(dropped_bytes_make_way_for_the_rest))
