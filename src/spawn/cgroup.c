@@ -220,22 +220,25 @@ int cgroup_add_spare(struct cgroups *cg, uint64_t box, unsigned number, struct c
     return 0;
 }
 
-static int new_v1(struct cgroups *cg, const char *name, struct cgroup_set *set) {
-    const int bases[CGROUP_TASKS] = {cg->memory, cg->cpu, cg->pids};
-    for (int i = 0; i < CGROUP_TASKS; i++) {
-        if (bases[i] < 0)
-            continue;
-        int r = make_group(bases[i], name);
-        if (r < 0)
-            return r;
-        set->tasks[i] = open_in(bases[i], name, "tasks", O_WRONLY);
-        if (set->tasks[i] < 0)
-            return set->tasks[i];
-    }
+static int make_v1(struct cgroups *cg, const char *name) {
+    const int bases[] = {cg->memory, cg->cpu, cg->pids, cg->freezer};
     char work[64];
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < sizeof(bases) / sizeof(*bases); i++)
+        if (bases[i] >= 0)
+            r = make_group(bases[i], name);
     snprintf(work, sizeof(work), "%s/work", name);
-    int r = make_group(cg->freezer, name);
     return r < 0 ? r : make_group(cg->freezer, work);
+}
+
+/* kept: the groups exist. */
+static int new_v1(struct cgroups *cg, const char *name, bool kept, struct cgroup_set *set) {
+    const int bases[CGROUP_TASKS] = {cg->memory, cg->cpu, cg->pids};
+    int r = kept ? 0 : make_v1(cg, name);
+    for (int i = 0; r >= 0 && i < CGROUP_TASKS; i++)
+        if (bases[i] >= 0)
+            r = set->tasks[i] = open_in(bases[i], name, "tasks", O_WRONLY);
+    return r < 0 ? r : 0;
 }
 
 static int new_v2(struct cgroups *cg, const char *name) {
@@ -257,9 +260,9 @@ static int new_v2(struct cgroups *cg, const char *name) {
     return r;
 }
 
-static int cgroup_fill(struct cgroups *cg, struct cgroup_set *set, const char *name) {
+static int cgroup_fill(struct cgroups *cg, struct cgroup_set *set, const char *name, bool kept) {
     char path[64];
-    int r = cg->mode == CGROUP_V1 ? new_v1(cg, name, set) : new_v2(cg, name);
+    int r = cg->mode == CGROUP_V1 ? new_v1(cg, name, kept, set) : new_v2(cg, name);
     if (r < 0)
         return r;
     /* v2 allows processes in leaves only. */
@@ -362,16 +365,18 @@ void cgroup_close(struct cgroup_set *set) {
 int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
     struct cgroup_set set = CGROUP_SET_NONE;
     char name[32];
-    if (!cgroup_take_kept(cg, &set.number))
+    bool kept = cgroup_take_kept(cg, &set.number);
+    if (!kept)
         set.number = cg->next++;
     if (cg->mode == CGROUP_NONE) {
         *ret = set;
         return 0;
     }
     group_name(name, set.number);
-    int r = cgroup_fill(cg, &set, name);
+    int r = cgroup_fill(cg, &set, name, kept);
     struct plan defaults = {.mem_bytes = LIMIT_MEM, .pids = LIMIT_PIDS};
-    if (r == 0 && turn_all(cg, name, &defaults, err) < 0)
+    /* Groups that are used again have these limits, or they would not be as new. */
+    if (r == 0 && !kept && turn_all(cg, name, &defaults, err) < 0)
         r = -EINVAL;
     else if (r < 0) {
         err_num(err, r, "cannot create cgroup '%s'", name);
