@@ -154,9 +154,11 @@ struct calling {
     struct act *act; /* NULL: not started yet */
     struct act *asked;
     act_answer_fn *answer; /* function that receives the answer of the user */
+    struct buf questions;  /* what a stateless client must answer before the call can end */
 };
 
 static void calling_free(struct calling *c) {
+    buf_done(&c->questions);
     user_unref(c->user);
     free(c);
 }
@@ -204,6 +206,11 @@ static void call_done(void *arg, const struct act_result *result) {
     struct jot j = JOT(&text);
     struct mcp_request *r = c->request;
     bool changes = !(c->tool->hints & TOOL_READ_ONLY);
+    if (c->questions.len) {
+        mcp_need_input(r, c->questions.data, NULL);
+        calling_free(c);
+        return;
+    }
     note_call(u, r, result);
     jot_object(&j, NULL);
     if (result->err)
@@ -227,8 +234,8 @@ static void call_progress(void *arg, double seconds, const char *message) {
 
 /* ---- ask: elicitation ---- */
 
-static void put_question(struct jot *j, const struct act_question *q) {
-    jot_object(j, NULL);
+static void put_question(struct jot *j, const char *name, const struct act_question *q) {
+    jot_object(j, name);
     jot_string(j, "message", q->text);
     jot_object(j, "requestedSchema");
     jot_string(j, "type", "object");
@@ -259,17 +266,43 @@ static void elicited(void *arg, const json_t *result) {
     c->answer(c->asked, known ? action : NULL, answer);
 }
 
+/*
+ * A stateless client repeats the call with its answer. Without an answer, the act ends as if nobody
+ * could be asked, and call_done() sends the question instead of that error.
+ */
+static void ask_stateless(struct calling *c, const struct act_question *q) {
+    const json_t *answer = mcp_input(c->request, "answer");
+    if (answer) {
+        elicited(c, answer);
+        return;
+    }
+    struct jot j = JOT(&c->questions);
+    jot_object(&j, NULL);
+    jot_object(&j, "answer");
+    jot_string(&j, "method", "elicitation/create");
+    put_question(&j, "params", q);
+    jot_end(&j, '}');
+    jot_end(&j, '}');
+    if (j.failed)
+        c->questions.len = 0;
+    c->answer(c->asked, NULL, NULL);
+}
+
 static void call_ask(void *arg, struct act *a, const struct act_question *q, act_answer_fn *fn) {
     struct calling *c = arg;
     struct buf text DEFER(buf_done) = BUF(64 << 10);
     struct jot j = JOT(&text);
-    if (!c->user->session || !(mcp_abilities(c->user->session) & MCP_CAN_ELICIT)) {
+    if (!c->user->session || !(mcp_abilities(c->request) & MCP_CAN_ELICIT)) {
         fn(a, NULL, NULL);
         return;
     }
     c->asked = a;
     c->answer = fn;
-    put_question(&j, q);
+    if (c->request->stateless) {
+        ask_stateless(c, q);
+        return;
+    }
+    put_question(&j, NULL, q);
     mcp_ask(c->request, "elicitation/create", text.data, elicited, c);
 }
 
@@ -290,7 +323,7 @@ static void call_tool(struct mcp_user *u, struct mcp_request *r) {
         return;
     }
     struct calling *c = xnew(struct calling);
-    *c = (struct calling){.user = u, .request = r, .tool = t};
+    *c = (struct calling){.user = u, .request = r, .tool = t, .questions = BUF(64 << 10)};
     user_ref(u);
     r->user = c;
     const struct act_events events = {.arg = c,
@@ -549,6 +582,18 @@ void mcp_face_take(struct mcp_face *f, struct http_exchange *x, const struct cal
         mcp_http_take(f->http, x, owner, &who);
 }
 
+/* Stateless clients share a machine if they have the same token and query. A name may belong to
+ * another machine later, so a bound machine counts by its id. */
+static void stateless_name(void *arg, const void *who_bytes, char *ret, size_t size) {
+    struct mcp_face *f = arg;
+    struct mcp_who who;
+    struct lookup bound = {""};
+    memcpy(&who, who_bytes, sizeof(who));
+    if (who.machine[0])
+        service_show(f->service, &who.who, who.machine, looked_up, &bound);
+    snprintf(ret, size, "%s|%d|%s|%s", who.who.token, (int)who.set, bound.id, who.key);
+}
+
 struct mcp_face *mcp_face_new(struct loop *loop, struct service *service) {
     struct mcp_face *f = xnew(struct mcp_face);
     f->loop = loop;
@@ -560,7 +605,8 @@ struct mcp_face *mcp_face_new(struct loop *loop, struct service *service) {
                                            .open = open_session,
                                            .opened = session_opened,
                                            .close = session_closed,
-                                           .revive = revive_session};
+                                           .revive = revive_session,
+                                           .name = stateless_name};
     f->http = mcp_http_new(&config);
     return f;
 }

@@ -40,11 +40,11 @@ static void session_send(void *arg, void *stream, const char *json, size_t n, bo
         mcp_http_add_event(s->standalone, json, n);
 }
 
-static void session_wrong(void *arg, void *stream) {
+static void session_wrong(void *arg, void *stream, int status) {
     struct stream *t = stream;
     (void)arg;
     if (t)
-        t->wrong = true;
+        t->status = status;
 }
 
 static size_t sessions_of(const struct mcp_http *h, const char *owner) {
@@ -83,8 +83,8 @@ static struct session *session_new(struct mcp_http *h, const char *owner, void *
     return s;
 }
 
-static struct session *session_open(struct mcp_http *h, const char *owner, const void *who,
-                                    const char *id, struct err *err) {
+struct session *mcp_http_session_open(struct mcp_http *h, const char *owner, const void *who,
+                                      const char *id, struct err *err) {
     if (h->session_count == MCP_SESSIONS_MAX || sessions_of(h, owner) == MCP_SESSIONS_EACH) {
         err_set(err, ERR_LIMIT, "too many MCP sessions are open");
         err_remedy(err, "end a session with DELETE, or wait until an idle session expires");
@@ -118,7 +118,7 @@ static void session_free(struct session *s) {
 
 static struct session *session_find(struct mcp_http *h, const char *owner, struct http_text id) {
     for (struct session *s = h->sessions; s; s = s->next)
-        if (s->id[0] && http_text_is(id, s->id) && strcmp(s->owner, owner) == 0) {
+        if (s->id[0] && !s->stateless && http_text_is(id, s->id) && strcmp(s->owner, owner) == 0) {
             s->used_ms = mcp_http_now(h);
             return s;
         }
@@ -127,8 +127,8 @@ static struct session *session_find(struct mcp_http *h, const char *owner, struc
 
 /* ---- refusals ---- */
 
-static void http_refuse(struct http_exchange *x, int status, const json_t *message, int code,
-                        const char *text, const char *data) {
+void mcp_http_refuse(struct http_exchange *x, int status, const json_t *message, int code,
+                     const char *text, const char *data) {
     char *json DEFER_FREE = mcp_error_text(message, code, text, data);
     mcp_http_reply_json(x, status, NULL, json ? json : "{}", json ? strlen(json) : 2);
 }
@@ -139,8 +139,8 @@ static struct session *http_named(struct mcp_http *h, struct http_exchange *x, c
     struct http_text id = http_field_only(x->head, "Mcp-Session-Id");
     char text[SESSION_ID_SIZE];
     if (!id.s) {
-        http_refuse(x, 400, message, MCP_INVALID, "the HTTP header Mcp-Session-Id is missing",
-                    NULL);
+        mcp_http_refuse(x, 400, message, MCP_INVALID, "the HTTP header Mcp-Session-Id is missing",
+                        NULL);
         return NULL;
     }
     struct session *s = session_find(h, owner, id);
@@ -153,8 +153,8 @@ static struct session *http_named(struct mcp_http *h, struct http_exchange *x, c
         }
     }
     if (!s)
-        http_refuse(x, 404, message, MCP_NO_SESSION,
-                    "unknown MCP session: start a new one with initialize", NULL);
+        mcp_http_refuse(x, 404, message, MCP_NO_SESSION,
+                        "unknown MCP session: start a new one with initialize", NULL);
     return s;
 }
 
@@ -162,9 +162,10 @@ static bool version_served(struct http_exchange *x, const json_t *message) {
     struct http_text version = http_field_only(x->head, "MCP-Protocol-Version");
     if (!version.s || mcp_version_known(version.s, version.n))
         return true;
-    http_refuse(x, 400, message, MCP_INVALID,
-                "the MCP protocol version in the HTTP header MCP-Protocol-Version is not supported",
-                mcp_versions_json());
+    mcp_http_refuse(
+        x, 400, message, MCP_INVALID,
+        "the MCP protocol version in the HTTP header MCP-Protocol-Version is not supported",
+        mcp_versions_json());
     return false;
 }
 
@@ -181,9 +182,9 @@ static struct session *session_for(struct posting *p, struct http_exchange *x,
     if (!mcp_is_initialize(message))
         return http_named(p->http, x, p->owner, p->who, message);
     new_session_id(id);
-    struct session *s = session_open(p->http, p->owner, p->who, id, &err);
+    struct session *s = mcp_http_session_open(p->http, p->owner, p->who, id, &err);
     if (!s)
-        http_refuse(x, err.code == ERR_LIMIT ? 503 : 403, message, MCP_BUSY, err.text, NULL);
+        mcp_http_refuse(x, err.code == ERR_LIMIT ? 503 : 403, message, MCP_BUSY, err.text, NULL);
     return s;
 }
 
@@ -206,18 +207,19 @@ static bool is_request(const json_t *message) {
     return json_object_get(message, "method") && json_object_get(message, "id");
 }
 
-static void take_message(struct session *s, struct http_exchange *x, json_t *message) {
+void mcp_http_take_message(struct session *s, struct http_exchange *x, json_t *message) {
     struct mcp_http *h = s->http;
     bool initialize = mcp_is_initialize(message), request = is_request(message);
     if (!room_for_stream(s)) {
-        http_refuse(x, 503, message, MCP_BUSY,
-                    "too many event streams of this MCP session are open", NULL);
+        mcp_http_refuse(x, 503, message, MCP_BUSY,
+                        "too many event streams of this MCP session are open", NULL);
         json_decref(message);
         return;
     }
     http_hold(x);
     struct stream *t = mcp_http_stream_new(s);
-    t->initialize = initialize;
+    t->initialize = initialize && !s->stateless;
+    t->stateless = s->stateless;
     mcp_http_listen_with(t, x);
     if (request)
         t->patience = loop_timer_new(h->config.loop, mcp_http_patience_over, t);
@@ -244,9 +246,13 @@ static void body_came(struct http_exchange *x, const char *bytes, size_t n) {
         mcp_http_reply_json(x, 400, NULL, error, strlen(error));
         return;
     }
-    struct session *s = version_served(x, message) ? session_for(p, x, message) : NULL;
+    struct session *s;
+    if (mcp_http_is_stateless(x, message))
+        s = mcp_http_stateless(p->http, x, p->owner, p->who, message);
+    else
+        s = version_served(x, message) ? session_for(p, x, message) : NULL;
     if (s)
-        take_message(s, x, message);
+        mcp_http_take_message(s, x, message);
     else
         json_decref(message);
 }
@@ -264,14 +270,14 @@ static bool is_type(struct http_text value, const char *type) {
 static void post(struct mcp_http *h, struct http_exchange *x, const char *owner, const void *who) {
     if (!http_list_has(x->head, "Accept", "application/json") ||
         !http_list_has(x->head, "Accept", "text/event-stream")) {
-        http_refuse(x, 406, NULL, MCP_INVALID,
-                    "the HTTP header Accept must include application/json and text/event-stream",
-                    NULL);
+        mcp_http_refuse(
+            x, 406, NULL, MCP_INVALID,
+            "the HTTP header Accept must include application/json and text/event-stream", NULL);
         return;
     }
     if (!is_type(http_field_only(x->head, "Content-Type"), "application/json")) {
-        http_refuse(x, 415, NULL, MCP_INVALID,
-                    "the HTTP header Content-Type must be application/json", NULL);
+        mcp_http_refuse(x, 415, NULL, MCP_INVALID,
+                        "the HTTP header Content-Type must be application/json", NULL);
         return;
     }
     struct posting *p = xmalloc(sizeof(*p) + h->config.who_size);
@@ -338,25 +344,25 @@ static void get(struct mcp_http *h, struct http_exchange *x, const char *owner, 
     struct http_text last = http_field_only(x->head, "Last-Event-ID");
     uint32_t number = 0, event = 0;
     if (!http_list_has(x->head, "Accept", "text/event-stream")) {
-        http_refuse(x, 406, NULL, MCP_INVALID,
-                    "the HTTP header Accept must include text/event-stream", NULL);
+        mcp_http_refuse(x, 406, NULL, MCP_INVALID,
+                        "the HTTP header Accept must include text/event-stream", NULL);
         return;
     }
     struct session *s = version_served(x, NULL) ? http_named(h, x, owner, who, NULL) : NULL;
     if (!s)
         return;
     if (last.s && read_event_id(last, &number, &event) < 0) {
-        http_refuse(x, 400, NULL, MCP_INVALID,
-                    "the event id in the HTTP header Last-Event-ID was not issued by this server",
-                    NULL);
+        mcp_http_refuse(
+            x, 400, NULL, MCP_INVALID,
+            "the event id in the HTTP header Last-Event-ID was not issued by this server", NULL);
         return;
     }
     struct stream *t = stream_find(s, number);
     if (!t)
-        http_refuse(x, 404, NULL, MCP_INVALID, "the event stream to resume has expired", NULL);
+        mcp_http_refuse(x, 404, NULL, MCP_INVALID, "the event stream to resume has expired", NULL);
     else if (!last.s && t->x)
-        http_refuse(x, 409, NULL, MCP_INVALID, "this MCP session already has an open event stream",
-                    NULL);
+        mcp_http_refuse(x, 409, NULL, MCP_INVALID,
+                        "this MCP session already has an open event stream", NULL);
     else
         attach(t, x, last.s != NULL, event);
 }
@@ -428,9 +434,9 @@ static void lines_came(struct http_exchange *x, const char *bytes, size_t n) {
 void mcp_http_lines(struct mcp_http *h, struct http_exchange *x, const char *owner,
                     const void *who) {
     struct err err;
-    struct session *s = session_open(h, owner, who, "", &err);
+    struct session *s = mcp_http_session_open(h, owner, who, "", &err);
     if (!s) {
-        http_refuse(x, err.code == ERR_LIMIT ? 503 : 403, NULL, MCP_BUSY, err.text, NULL);
+        mcp_http_refuse(x, err.code == ERR_LIMIT ? 503 : 403, NULL, MCP_BUSY, err.text, NULL);
         return;
     }
     s->line = x;

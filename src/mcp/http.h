@@ -8,6 +8,9 @@
  * cancels nothing; only a notification does, or the end of the session (DELETE, or closing the
  * upgraded connection).
  *
+ * Clients of version 2026-07-28 have no session of their own and cannot resume a stream: for them a
+ * disconnect cancels the request.
+ *
  * The caller has authenticated the request: a session belongs to one owner string.
  */
 #pragma once
@@ -42,6 +45,11 @@ struct mcp_http_config {
     void (*close)(void *backend_arg);
     /* Restores a session from before a restart by its id; otherwise like open(). May be NULL. */
     void *(*revive)(void *arg, const void *who, const char *id);
+    /*
+     * Writes a text that tells stateless clients (version 2026-07-28) of one owner apart: those
+     * with the same text share a session. NULL: all of them do.
+     */
+    void (*name)(void *arg, const void *who, char *ret, size_t size);
     unsigned stream_ms; /* an answer that takes longer is sent as an event stream; 0: 400 ms */
     unsigned kept_ms;   /* how long an ended stream can be read again; 0: 5 minutes */
     unsigned idle_ms;   /* idle sessions end after this time; 0: one hour */

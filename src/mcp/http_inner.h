@@ -41,8 +41,9 @@ struct stream {
     uint32_t events; /* number of the last event of the stream */
     bool begun;      /* true: the answer is an event stream; false: not decided yet */
     bool over;
-    bool wrong; /* the client's message was malformed: answer with HTTP status 400 */
-    bool lost;  /* the client left before the stream began, so it cannot resume the stream */
+    int status;     /* HTTP status of an error that is answered before the stream begins; 0: 200 */
+    bool stateless; /* of version 2026-07-28: events are not kept, and a disconnect cancels */
+    bool lost;      /* the client left before the stream began, so it cannot resume the stream */
     bool initialize;
     uint64_t over_ms;
     struct loop_timer *patience;
@@ -63,7 +64,8 @@ struct session {
     /* Only for a session of JSON lines: */
     struct http_exchange *line;
     struct buf rest;
-    bool closing; /* session_free() is freeing this session */
+    bool closing;   /* session_free() is freeing this session */
+    bool stateless; /* of all clients of version 2026-07-28 with the same token and query */
 };
 
 struct mcp_http {
@@ -75,6 +77,18 @@ struct mcp_http {
 
 /* http.c */
 uint64_t mcp_http_now(const struct mcp_http *h);
+void mcp_http_refuse(struct http_exchange *x, int status, const json_t *message, int code,
+                     const char *text, const char *data);
+struct session *mcp_http_session_open(struct mcp_http *h, const char *owner, const void *who,
+                                      const char *id, struct err *err);
+/* Handles a message of a session; takes over its reference. */
+void mcp_http_take_message(struct session *s, struct http_exchange *x, json_t *message);
+
+/* http_stateless.c */
+bool mcp_http_is_stateless(const struct http_exchange *x, const json_t *message);
+/* Checks the headers and finds the session. NULL: the exchange was answered. */
+struct session *mcp_http_stateless(struct mcp_http *h, struct http_exchange *x, const char *owner,
+                                   const void *who, const json_t *message);
 
 /* http_stream.c */
 void mcp_http_listen_with(struct stream *t, struct http_exchange *x);

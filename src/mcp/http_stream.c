@@ -90,11 +90,22 @@ void mcp_http_write_event(struct stream *t, const struct kept *k) {
         http_write(t->x, out.data, out.len);
 }
 
+static void write_unkept(struct stream *t, const char *json, size_t n) {
+    struct buf out DEFER(buf_done) = BUF(2 * MCP_MESSAGE_MAX);
+    const struct sse_event event = {.name = "message", .data = json, .n = n};
+    if (n && t->x && sse_put(&out, &event))
+        http_write(t->x, out.data, out.len);
+}
+
 /*
  * Sends an event and keeps it, so that a client can resume. n = 0: the empty event that starts a
  * stream.
  */
 void mcp_http_add_event(struct stream *t, const char *json, size_t n) {
+    if (t->stateless) {
+        write_unkept(t, json, n);
+        return;
+    }
     struct kept *k = xmalloc(sizeof(*k) + n + 1);
     *k = (struct kept){.number = t->events++, .n = n};
     memcpy(k->text, json ? json : "", n);
@@ -131,7 +142,7 @@ static void end_stream(struct stream *t) {
         http_end(x);
     t->over = true;
     t->over_ms = mcp_http_now(t->session->http);
-    if (t->lost)
+    if (t->lost || t->stateless)
         mcp_http_stream_free(t);
 }
 
@@ -149,8 +160,8 @@ void mcp_http_reply_json(struct http_exchange *x, int status, const char *sessio
 static void answer_whole(struct stream *t, const char *json, size_t n) {
     struct http_exchange *x = mcp_http_unlisten(t);
     if (x && n)
-        mcp_http_reply_json(x, t->wrong ? 400 : 200, t->initialize ? t->session->id : NULL, json,
-                            n);
+        mcp_http_reply_json(x, t->status ? t->status : 200, t->initialize ? t->session->id : NULL,
+                            json, n);
     else if (x)
         http_reply(x, 202, NULL, NULL, 0); /* the request was cancelled */
     mcp_http_stream_free(t);
@@ -179,6 +190,11 @@ static void listener_gone(struct http_exchange *x) {
     struct stream *t = x->user;
     mcp_http_unlisten(t);
     http_drop(x);
+    if (t->stateless) {
+        mcp_cancel_stream(t->session->core, t);
+        mcp_http_stream_free(t);
+        return;
+    }
     if (t->begun || t == t->session->standalone)
         return;
     t->lost = true;

@@ -71,15 +71,20 @@ void mcp_send_text(struct mcp_session *s, void *stream, const struct jot *j, boo
         s->wire.send(s->wire.arg, stream, j->out->data, j->out->len, last);
 }
 
-enum mcp_receipt mcp_refuse_message(struct mcp_session *s, const json_t *message, void *stream,
-                                    int code, const char *text) {
+enum mcp_receipt mcp_refuse_with(struct mcp_session *s, const json_t *message, void *stream,
+                                 int code, const char *text, const char *data, int status) {
     struct buf out DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
     struct jot j = JOT(&out);
-    put_error(&j, mcp_id_of(message), code, text, NULL);
-    if (code == MCP_INVALID && s->wire.wrong)
-        s->wire.wrong(s->wire.arg, stream);
+    put_error(&j, mcp_id_of(message), code, text, data);
+    if (status && s->wire.wrong)
+        s->wire.wrong(s->wire.arg, stream, status);
     mcp_send_text(s, stream, &j, true);
     return MCP_ASKED;
+}
+
+enum mcp_receipt mcp_refuse_message(struct mcp_session *s, const json_t *message, void *stream,
+                                    int code, const char *text) {
+    return mcp_refuse_with(s, message, stream, code, text, NULL, code == MCP_INVALID ? 400 : 0);
 }
 
 /* ---- requests in progress ---- */
@@ -119,7 +124,7 @@ static void request_cancel(struct mcp_request *r) {
     s->backend->cancel(s->backend_arg, r);
 }
 
-static void mcp_finish(struct mcp_request *r, const struct jot *j) {
+void mcp_finish(struct mcp_request *r, const struct jot *j) {
     struct mcp_session *s = r->session;
     void *stream = r->stream;
     request_free(r);
@@ -130,8 +135,23 @@ static void mcp_finish(struct mcp_request *r, const struct jot *j) {
 void mcp_refuse(struct mcp_request *r, int code, const char *message, const char *data) {
     struct buf out DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
     struct jot j = JOT(&out);
+    if (r->stateless && code == MCP_NO_RESOURCE)
+        code = MCP_PARAMS;
     put_error(&j, mcp_id_of(r->message), code, message, data);
+    if (r->session && code == MCP_NO_ABILITY && r->session->wire.wrong)
+        r->session->wire.wrong(r->session->wire.arg, r->stream, 400);
     mcp_finish(r, &j);
+}
+
+/* Writes the member `result`: an object whose first members are `members`. */
+void mcp_put_result(struct jot *j, const char *result, size_t n, const char *members) {
+    bool empty = n <= 2;
+    jot_raw(j, "result", "");
+    if (!j->failed && *members)
+        j->failed = !buf_addf(j->out, "{%s%s", members, empty ? "" : ",") ||
+                    !buf_add(j->out, result + 1, n - 1);
+    else if (!j->failed)
+        j->failed = !buf_add(j->out, result, n);
 }
 
 void mcp_answer(struct mcp_request *r, const char *result, size_t n) {
@@ -139,9 +159,10 @@ void mcp_answer(struct mcp_request *r, const char *result, size_t n) {
     struct jot j = JOT(&out);
     mcp_begin_message(&j);
     mcp_put_id(&j, "id", mcp_id_of(r->message));
-    jot_raw(&j, "result", "");
-    if (!j.failed && !buf_add(&out, result, n))
-        j.failed = true;
+    mcp_put_result(&j, result, n,
+                   !r->stateless         ? ""
+                   : r->verb == MCP_READ ? "\"resultType\":\"complete\"," MCP_UNCACHED
+                                         : "\"resultType\":\"complete\"");
     jot_end(&j, '}');
     if (j.failed)
         mcp_refuse(r, MCP_INTERNAL, "the answer is larger than an MCP message may be", NULL);
@@ -189,7 +210,9 @@ void mcp_log(struct mcp_session *s, struct mcp_request *r, enum mcp_level level,
              const char *data) {
     struct buf out DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
     struct jot j = JOT(&out);
-    if (!s || !s->greeted || level < s->level || (r && !r->session))
+    if (!s || (r && !r->session))
+        return;
+    if (r && r->stateless ? (int)level < r->level : !s->greeted || level < s->level)
         return;
     mcp_begin_message(&j);
     jot_string(&j, "method", "notifications/message");
@@ -220,8 +243,8 @@ void mcp_subscriptions(struct mcp_session *s, void (*fn)(void *arg, const char *
         fn(arg, u->uri);
 }
 
-unsigned mcp_abilities(const struct mcp_session *s) {
-    return s->abilities;
+unsigned mcp_abilities(const struct mcp_request *r) {
+    return r->abilities;
 }
 
 const char *mcp_client_name(const struct mcp_session *s) {
@@ -281,6 +304,14 @@ static void take_cancelled(struct mcp_session *s, const json_t *params) {
             void *stream = r->stream;
             request_cancel(r);
             s->wire.send(s->wire.arg, stream, NULL, 0, true);
+            return;
+        }
+}
+
+void mcp_cancel_stream(struct mcp_session *s, const void *stream) {
+    for (struct mcp_request *r = s->requests; r; r = r->next)
+        if (r->stream == stream) {
+            request_cancel(r);
             return;
         }
 }
@@ -350,7 +381,8 @@ bool mcp_version_known(const char *version, size_t n) {
 }
 
 const char *mcp_versions_json(void) {
-    return "{\"supported\":[\"" MCP_VERSION_NEWEST "\",\"" MCP_VERSION_OLDEST "\"]}";
+    return "{\"supported\":[\"" MCP_VERSION_STATELESS "\",\"" MCP_VERSION_NEWEST
+           "\",\"" MCP_VERSION_OLDEST "\"]}";
 }
 
 /* ---- start and end of a session ---- */

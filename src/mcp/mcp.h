@@ -6,6 +6,10 @@
  * prompts from a backend, and sends its messages with the transport's send(). It supports the
  * protocol versions 2025-06-18 and 2025-11-25; clients of older versions get 2025-06-18.
  *
+ * It also answers requests of version 2026-07-28, which need no initialize: each request names its
+ * version and the client's capabilities in params._meta. A question to the client is then a result
+ * of the type input_required, and the client repeats its request with the answer.
+ *
  * The backend answers each request exactly once, now or later, with mcp_answer() or mcp_refuse(),
  * even after a cancel or the end of the session; the answer is then dropped.
  */
@@ -20,6 +24,7 @@
 #include "base/err.h"
 #include "base/jot.h"
 
+#define MCP_VERSION_STATELESS "2026-07-28"
 #define MCP_VERSION_NEWEST "2025-11-25"
 #define MCP_VERSION_OLDEST "2025-06-18"
 
@@ -41,6 +46,10 @@ enum mcp_code {
     MCP_NO_SESSION = -32001,
     MCP_NO_RESOURCE = -32002,
     MCP_BUSY = -32000,
+    /* Only of version 2026-07-28: */
+    MCP_HEADERS = -32020,    /* the HTTP headers do not match the message */
+    MCP_NO_ABILITY = -32021, /* the client lacks a capability; data.requiredCapabilities */
+    MCP_NO_VERSION = -32022,
 };
 
 enum mcp_list { MCP_TOOLS, MCP_RESOURCES, MCP_TEMPLATES, MCP_PROMPTS };
@@ -64,7 +73,7 @@ enum mcp_level {
 };
 
 /* Capabilities that the client announced. */
-enum mcp_ability { MCP_CAN_ELICIT = 1, MCP_CAN_SAMPLE = 2 };
+enum mcp_ability { MCP_CAN_ELICIT = 1, MCP_CAN_SAMPLE = 2, MCP_CAN_LIST_ROOTS = 4 };
 
 struct mcp_session;
 struct mcp_ask;
@@ -74,9 +83,12 @@ struct mcp_request {
     enum mcp_verb verb;
     /* parameters of the request: an object, valid until the request is answered */
     const json_t *params;
-    void *user;   /* set and used only by the backend */
-    void *stream; /* set and used only by the transport */
+    void *user;     /* set and used only by the backend */
+    void *stream;   /* set and used only by the transport */
+    bool stateless; /* the request is of version 2026-07-28 */
     /* The following fields are private to mcp.c and methods.c. */
+    unsigned abilities;
+    int level; /* smallest enum mcp_level of log messages; only of a stateless request */
     json_t *message;
     struct mcp_request *next, **at;
     struct mcp_ask *asks;
@@ -101,8 +113,9 @@ struct mcp_backend {
 struct mcp_wire {
     void *arg;
     void (*send)(void *arg, void *stream, const char *json, size_t n, bool last);
-    /* Called before send() if the client's message on this stream was malformed. May be NULL. */
-    void (*wrong)(void *arg, void *stream);
+    /* Called before send() if the answer on this stream is an error with an HTTP status of its own,
+     * such as 400 for a malformed message. May be NULL. */
+    void (*wrong)(void *arg, void *stream, int status);
 };
 
 /* Creates a session. backend_arg is passed to every function of the backend. */
@@ -121,6 +134,12 @@ void mcp_session_free(struct mcp_session *s);
  */
 json_t *mcp_parse(const char *bytes, size_t n, char **ret_error);
 bool mcp_is_initialize(const json_t *message);
+/* True if the message is of version 2026-07-28 or later: it names its version, or asks for ours. */
+bool mcp_is_stateless(const json_t *message);
+/* The protocol version that a stateless message names; NULL: none. */
+const char *mcp_stateless_version(const json_t *message);
+/* Cancels the request of this stream, because its client is gone. */
+void mcp_cancel_stream(struct mcp_session *s, const void *stream);
 
 /*
  * mcp_take() handles a message and takes over its reference. It returns what to do with the stream:
@@ -136,7 +155,7 @@ char *mcp_error_text(const json_t *message, int code, const char *text, const ch
 
 /* True if the protocol version from an HTTP header is supported. */
 bool mcp_version_known(const char *version, size_t n);
-/* Returns the supported protocol versions as JSON: {"supported":["2025-11-25",...]} */
+/* Returns the supported protocol versions as JSON: {"supported":["2026-07-28",...]} */
 const char *mcp_versions_json(void);
 
 /* ---- for backends ---- */
@@ -170,7 +189,16 @@ void mcp_subscriptions(struct mcp_session *s, void (*fn)(void *arg, const char *
 typedef void mcp_reply_fn(void *arg, const json_t *result);
 void mcp_ask(struct mcp_request *r, const char *method, const char *params, mcp_reply_fn *fn,
              void *arg);
-unsigned mcp_abilities(const struct mcp_session *s); /* bits of enum mcp_ability */
+unsigned mcp_abilities(const struct mcp_request *r); /* bits of enum mcp_ability */
+
+/*
+ * For a stateless request instead of mcp_ask(). mcp_input() returns the client's answer to the
+ * question of this name, an object; NULL: the client has not answered it. mcp_need_input() answers
+ * the request with questions. questions: JSON text, an object of name to {"method":, "params":}.
+ * state: opaque text that the client sends back, or NULL; the client can change it.
+ */
+const json_t *mcp_input(const struct mcp_request *r, const char *name);
+void mcp_need_input(struct mcp_request *r, const char *questions, const char *state);
 
 /* Returns the name that the client reported; "" before initialize. */
 const char *mcp_client_name(const struct mcp_session *s);

@@ -20,13 +20,14 @@ enum { LEVELS = sizeof(mcp_level_names) / sizeof(*mcp_level_names) };
 
 /* ---- methods that the session answers itself ---- */
 
-static void answer_now(struct mcp_session *s, const json_t *message, void *stream,
-                       const struct buf *result) {
+void mcp_answer_now(struct mcp_session *s, const json_t *message, void *stream,
+                    const struct buf *result) {
     struct buf out DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
     struct jot j = JOT(&out);
     mcp_begin_message(&j);
     mcp_put_id(&j, "id", mcp_id_of(message));
-    jot_raw(&j, "result", result ? result->data : "{}");
+    mcp_put_result(&j, result ? result->data : "{}", result ? result->len : 2,
+                   mcp_is_stateless(message) ? "\"resultType\":\"complete\"," MCP_UNCACHED : "");
     jot_end(&j, '}');
     mcp_send_text(s, stream, &j, true);
 }
@@ -34,7 +35,7 @@ static void answer_now(struct mcp_session *s, const json_t *message, void *strea
 static enum mcp_receipt do_ping(struct mcp_session *s, const json_t *message, const json_t *params,
                                 void *stream) {
     (void)params;
-    answer_now(s, message, stream, NULL);
+    mcp_answer_now(s, message, stream, NULL);
     return MCP_ASKED;
 }
 
@@ -49,13 +50,21 @@ static const char *agree(const char *wanted) {
     return strcmp(wanted, MCP_VERSION_OLDEST) < 0 ? MCP_VERSION_OLDEST : MCP_VERSION_NEWEST;
 }
 
-static void put_capabilities(struct jot *j) {
+void mcp_put_capabilities(struct jot *j, bool subscribe) {
     jot_object(j, "capabilities");
     jot_raw(j, "tools", "{}");
-    jot_raw(j, "resources", "{\"subscribe\":true}");
+    jot_raw(j, "resources", subscribe ? "{\"subscribe\":true}" : "{}");
     jot_raw(j, "prompts", "{}");
     jot_raw(j, "logging", "{}");
     jot_raw(j, "completions", "{}");
+    jot_end(j, '}');
+}
+
+void mcp_put_server(struct jot *j, const struct mcp_backend *b, const char *name) {
+    jot_object(j, name);
+    jot_string(j, "name", b->name);
+    jot_string(j, "title", b->title);
+    jot_string(j, "version", b->version);
     jot_end(j, '}');
 }
 
@@ -73,22 +82,17 @@ static enum mcp_receipt do_initialize(struct mcp_session *s, const json_t *messa
     if (!wanted)
         return mcp_refuse_message(s, message, stream, MCP_PARAMS,
                                   "params.protocolVersion must be a string");
-    s->abilities = (json_is_object(json_object_get(can, "elicitation")) ? MCP_CAN_ELICIT : 0) |
-                   (json_is_object(json_object_get(can, "sampling")) ? MCP_CAN_SAMPLE : 0);
+    s->abilities = mcp_abilities_in(can);
     snprintf(s->client, sizeof(s->client), "%s", name ? name : "");
     jot_object(&j, NULL);
     jot_string(&j, "protocolVersion", agree(wanted));
-    put_capabilities(&j);
-    jot_object(&j, "serverInfo");
-    jot_string(&j, "name", b->name);
-    jot_string(&j, "title", b->title);
-    jot_string(&j, "version", b->version);
-    jot_end(&j, '}');
+    mcp_put_capabilities(&j, true);
+    mcp_put_server(&j, b, "serverInfo");
     if (b->instructions)
         jot_string(&j, "instructions", b->instructions);
     jot_end(&j, '}');
     s->greeted = true;
-    answer_now(s, message, stream, &out);
+    mcp_answer_now(s, message, stream, &out);
     return MCP_ASKED;
 }
 
@@ -98,7 +102,7 @@ static enum mcp_receipt do_level(struct mcp_session *s, const json_t *message, c
     for (size_t i = 0; name && i < LEVELS; i++)
         if (strcmp(mcp_level_names[i], name) == 0) {
             s->level = (enum mcp_level)i;
-            answer_now(s, message, stream, NULL);
+            mcp_answer_now(s, message, stream, NULL);
             return MCP_ASKED;
         }
     return mcp_refuse_message(
@@ -142,7 +146,7 @@ static enum mcp_receipt do_list(struct mcp_session *s, const json_t *message, co
     if (j.failed)
         return mcp_refuse_message(s, message, stream, MCP_INTERNAL,
                                   "the list is larger than an MCP message may be");
-    answer_now(s, message, stream, &out);
+    mcp_answer_now(s, message, stream, &out);
     return MCP_ASKED;
 }
 
@@ -210,7 +214,7 @@ static enum mcp_receipt change_subscription(struct mcp_session *s, const json_t 
         (void)s->backend->subscribe(s->backend_arg, uri, false, &err);
         mcp_subscription_drop(s, at);
     }
-    answer_now(s, message, stream, NULL);
+    mcp_answer_now(s, message, stream, NULL);
     return MCP_ASKED;
 }
 
@@ -237,6 +241,7 @@ static enum mcp_receipt pass_on(struct mcp_session *s, const json_t *message, co
                               .verb = verb,
                               .params = params,
                               .stream = stream,
+                              .abilities = s->abilities,
                               .message = json_incref((json_t *)message),
                               .next = s->requests,
                               .at = &s->requests};
@@ -244,6 +249,8 @@ static enum mcp_receipt pass_on(struct mcp_session *s, const json_t *message, co
         r->next->at = &r->next;
     s->requests = r;
     s->request_count++;
+    if (mcp_is_stateless(message))
+        mcp_stateless_request(r);
     s->backend->handle(s->backend_arg, r);
     return MCP_ASKED;
 }
@@ -288,45 +295,59 @@ static enum mcp_receipt do_complete(struct mcp_session *s, const json_t *message
     return pass_on(s, message, params, stream, MCP_COMPLETE);
 }
 
+enum { METHOD_FIRST = 1, METHOD_STATEFUL = 2, METHOD_STATELESS = 4 };
+#define METHOD_BOTH (METHOD_STATEFUL | METHOD_STATELESS)
+
 static const struct {
     const char *name;
-    enum mcp_receipt (*answer)(struct mcp_session *s, const json_t *message, const json_t *params,
-                               void *stream);
-    bool first; /* the client may call the method before initialize */
+    mcp_method_fn *answer;
+    unsigned flags; /* METHOD_FIRST: the client may call the method before initialize */
 } methods[] = {
-    {"initialize", do_initialize, true},
-    {"ping", do_ping, true},
-    {"tools/call", do_call, false},
-    {"tools/list", do_tools, false},
-    {"resources/list", do_resources, false},
-    {"resources/templates/list", do_templates, false},
-    {"resources/read", do_read, false},
-    {"resources/subscribe", do_subscribe, false},
-    {"resources/unsubscribe", do_unsubscribe, false},
-    {"prompts/list", do_prompts, false},
-    {"prompts/get", do_prompt, false},
-    {"logging/setLevel", do_level, false},
-    {"completion/complete", do_complete, false},
+    {"initialize", do_initialize, METHOD_STATEFUL | METHOD_FIRST},
+    {"ping", do_ping, METHOD_STATEFUL | METHOD_FIRST},
+    {"tools/call", do_call, METHOD_BOTH},
+    {"tools/list", do_tools, METHOD_BOTH},
+    {"resources/list", do_resources, METHOD_BOTH},
+    {"resources/templates/list", do_templates, METHOD_BOTH},
+    {"resources/read", do_read, METHOD_BOTH},
+    {"resources/subscribe", do_subscribe, METHOD_STATEFUL},
+    {"resources/unsubscribe", do_unsubscribe, METHOD_STATEFUL},
+    {"prompts/list", do_prompts, METHOD_BOTH},
+    {"prompts/get", do_prompt, METHOD_BOTH},
+    {"logging/setLevel", do_level, METHOD_STATEFUL},
+    {"completion/complete", do_complete, METHOD_BOTH},
 };
+
+mcp_method_fn *mcp_method_find(const char *name, bool stateless, bool *ret_first) {
+    unsigned era = stateless ? METHOD_STATELESS : METHOD_STATEFUL;
+    for (size_t i = 0; i < sizeof(methods) / sizeof(*methods); i++)
+        if (strcmp(methods[i].name, name) == 0 && methods[i].flags & era) {
+            *ret_first = methods[i].flags & METHOD_FIRST;
+            return methods[i].answer;
+        }
+    return NULL;
+}
 
 enum mcp_receipt mcp_take_request(struct mcp_session *s, const json_t *message, const char *method,
                                   const json_t *params, void *stream) {
     char text[160];
+    bool first, stateless = mcp_is_stateless(message);
     if (!mcp_id_of(message))
         return mcp_refuse_message(s, NULL, stream, MCP_INVALID,
                                   "the field id must be a string or an integer");
-    for (struct mcp_request *r = s->requests; r; r = r->next)
+    /* Stateless clients of one token share a session, so over HTTP their ids may be the same. */
+    for (struct mcp_request *r = s->requests; r && !(stateless && stream); r = r->next)
         if (mcp_same_id(mcp_id_of(r->message), mcp_id_of(message)))
             return mcp_refuse_message(s, message, stream, MCP_INVALID,
                                       "a request with this id is still in progress");
-    for (size_t i = 0; i < sizeof(methods) / sizeof(*methods); i++) {
-        if (strcmp(methods[i].name, method) != 0)
-            continue;
-        if (!methods[i].first && !s->greeted)
-            return mcp_refuse_message(s, message, stream, MCP_INVALID,
-                                      "the MCP session must be initialized first: send initialize");
-        return methods[i].answer(s, message, params, stream);
-    }
+    if (stateless)
+        return mcp_take_stateless(s, message, method, params, stream);
+    mcp_method_fn *answer = mcp_method_find(method, false, &first);
+    if (answer && !first && !s->greeted)
+        return mcp_refuse_message(s, message, stream, MCP_INVALID,
+                                  "the MCP session must be initialized first: send initialize");
+    if (answer)
+        return answer(s, message, params, stream);
     snprintf(text, sizeof(text), "unknown MCP method '%.100s'", method);
     return mcp_refuse_message(s, message, stream, MCP_NO_METHOD, text);
 }

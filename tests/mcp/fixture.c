@@ -128,7 +128,7 @@ static void reply_came(void *arg, const json_t *result) {
 
 static void ask_if(struct mcp_request *r, enum mcp_ability ability, const char *method,
                    const char *params) {
-    if (mcp_abilities(r->session) & ability) {
+    if (mcp_abilities(r) & ability) {
         r->user = r; /* a question is open */
         mcp_ask(r, method, params, reply_came, r);
     } else {
@@ -214,11 +214,116 @@ static void call_enums(struct mcp_request *r) {
         "}}},\"required\":[]}");
 }
 
+/* ---- questions of version 2026-07-28: the client repeats its request with the answers ---- */
+
+#define QUESTION(name, method, params) \
+    "\"" name "\":{\"method\":\"" method "\",\"params\":" params "}"
+#define ASK_TEXT(name, field)                                                                  \
+    QUESTION(                                                                                  \
+        name, "elicitation/create",                                                            \
+        "{\"message\":\"Which one?\",\"requestedSchema\":{\"type\":\"object\",\"properties\":" \
+        "{\"" field "\":{\"type\":\"string\"}},\"required\":[\"" field "\"]}}")
+#define ASK_MODEL(name)                                                                           \
+    QUESTION(                                                                                     \
+        name, "sampling/createMessage",                                                           \
+        "{\"messages\":[{\"role\":\"user\",\"content\":{\"type\":\"text\",\"text\":\"Hello\"}}]," \
+        "\"maxTokens\":50}")
+#define ASK_ROOTS(name) QUESTION(name, "roots/list", "{}")
+#define ROUND "test_input_required_result_"
+
+/* Rows of one name are its rounds. state: what the client must send back; NULL: nothing. */
+static const struct round {
+    const char *name, *state, *questions;
+    const char *answers[3];
+} rounds[] = {
+    {ROUND "elicitation", NULL, "{" ASK_TEXT("user_name", "name") "}", {"user_name"}},
+    {"test_streaming_elicitation", NULL, "{" ASK_TEXT("user_name", "name") "}", {"user_name"}},
+    {ROUND "sampling", NULL, "{" ASK_MODEL("capital_question") "}", {"capital_question"}},
+    {ROUND "list_roots", NULL, "{" ASK_ROOTS("client_roots") "}", {"client_roots"}},
+    {ROUND "request_state", "once", "{" ASK_TEXT("confirm", "ok") "}", {"confirm"}},
+    {ROUND "multiple_inputs",
+     "many",
+     "{" ASK_TEXT("user_name", "name") "," ASK_MODEL("greeting") "," ASK_ROOTS("client_roots") "}",
+     {"user_name", "greeting", "client_roots"}},
+    {ROUND "multi_round", "first", "{" ASK_TEXT("step1", "name") "}", {"step1"}},
+    {ROUND "multi_round", "second", "{" ASK_TEXT("step2", "color") "}", {"step2"}},
+    {ROUND "tampered_state", "sealed", "{" ASK_TEXT("confirm", "ok") "}", {"confirm"}},
+    {ROUND "prompt", NULL, "{" ASK_TEXT("user_context", "context") "}", {"user_context"}},
+};
+enum { ROUNDS = sizeof(rounds) / sizeof(*rounds) };
+
+static bool is_answered(const struct mcp_request *r, const struct round *of) {
+    for (size_t i = 0; i < 3 && of->answers[i]; i++)
+        if (!mcp_input(r, of->answers[i]))
+            return false;
+    return true;
+}
+
+static const struct round *round_find(const char *name, const char *state) {
+    for (size_t i = 0; i < ROUNDS; i++)
+        if (strcmp(rounds[i].name, name) == 0 &&
+            (!state || (rounds[i].state && strcmp(rounds[i].state, state) == 0)))
+            return &rounds[i];
+    return NULL;
+}
+
+/* Asks the next questions. False: all are answered, and the request can be answered. */
+static bool ask_round(struct mcp_request *r) {
+    const char *name = json_string_value(json_object_get(r->params, "name"));
+    const char *state = json_string_value(json_object_get(r->params, "requestState"));
+    const struct round *at = round_find(name, state);
+    if (!at) {
+        mcp_refuse(r, MCP_PARAMS, "params.requestState was not issued by this server", NULL);
+        return true;
+    }
+    if (is_answered(r, at) && (state || !at->state)) {
+        at++;
+        if (at == rounds + ROUNDS || strcmp(at->name, name) != 0)
+            return false;
+    }
+    mcp_need_input(r, at->questions, at->state);
+    return true;
+}
+
+static void call_round(struct mcp_request *r) {
+    if (!ask_round(r))
+        fixture_answer(r, CONTENT(TEXT("all questions are answered")));
+}
+
+/* Asks only what the client can answer. */
+static void call_able(struct mcp_request *r) {
+    if (mcp_abilities(r) & MCP_CAN_SAMPLE)
+        mcp_need_input(r, "{" ASK_MODEL("greeting") "}", NULL);
+    else if (mcp_abilities(r) & MCP_CAN_ELICIT)
+        mcp_need_input(r, "{" ASK_TEXT("user_name", "name") "}", NULL);
+    else
+        fixture_answer(r, CONTENT(TEXT("this client cannot be asked")));
+}
+
+static void call_unable(struct mcp_request *r) {
+    if (mcp_abilities(r) & MCP_CAN_SAMPLE)
+        fixture_answer(r, CONTENT(TEXT("the client can sample")));
+    else
+        mcp_refuse(r, MCP_NO_ABILITY, "the client must be able to sample",
+                   "{\"requiredCapabilities\":{\"sampling\":{}}}");
+}
+
 static const struct {
     const char *name, *description, *schema;
     const char *result; /* or: */
     void (*call)(struct mcp_request *r);
 } tools[] = {
+    {ROUND "elicitation", "Asks by its result.", NO_ARGUMENTS, NULL, call_round},
+    {"test_streaming_elicitation", "Asks by its result.", NO_ARGUMENTS, NULL, call_round},
+    {ROUND "sampling", "Asks the model by its result.", NO_ARGUMENTS, NULL, call_round},
+    {ROUND "list_roots", "Asks for the roots.", NO_ARGUMENTS, NULL, call_round},
+    {ROUND "request_state", "Asks with a state.", NO_ARGUMENTS, NULL, call_round},
+    {ROUND "multiple_inputs", "Asks several questions.", NO_ARGUMENTS, NULL, call_round},
+    {ROUND "multi_round", "Asks twice.", NO_ARGUMENTS, NULL, call_round},
+    {ROUND "tampered_state", "Checks its state.", NO_ARGUMENTS, NULL, call_round},
+    {ROUND "capabilities", "Asks what the client can answer.", NO_ARGUMENTS, NULL, call_able},
+    {"test_missing_capability", "Needs a capability.", NO_ARGUMENTS, NULL, call_unable},
+    {"test_logging_tool", "Logs if it may.", NO_ARGUMENTS, NULL, call_log},
     {"test_simple_text", "Answers with a text.", NO_ARGUMENTS,
      CONTENT(TEXT("This is a simple text response for testing.")), NULL},
     {"test_image_content", "Answers with an image.", NO_ARGUMENTS, CONTENT(IMAGE), NULL},
@@ -272,6 +377,7 @@ static const struct {
     {"test_prompt_with_embedded_resource", "A prompt with a resource.",
      "[{\"name\":\"resourceUri\",\"required\":true}]", NULL},
     {"test_prompt_with_image", "A prompt with an image.", "[]", MESSAGE(IMAGE)},
+    {ROUND "prompt", "A prompt that asks first.", "[]", MESSAGE(TEXT("answered"))},
 };
 enum { PROMPTS = sizeof(prompts) / sizeof(*prompts) };
 
@@ -388,6 +494,8 @@ static void get_prompt(struct mcp_request *r) {
     const char *name = json_string_value(json_object_get(r->params, "name"));
     for (size_t i = 0; i < PROMPTS; i++)
         if (strcmp(prompts[i].name, name) == 0) {
+            if (round_find(name, NULL) && ask_round(r))
+                return;
             if (prompts[i].result)
                 fixture_answer(r, prompts[i].result);
             else

@@ -46,6 +46,16 @@ def test_the_stricter_suite_passes_wire_checks_included(fixture_url):
     assert all(bad == 0 and good > 0 for good, bad in rows.values()), rows
 
 
+def test_the_stateless_requirements_pass(fixture_url):
+    """Exit status 0: all scored scenarios pass. Extensions and pending scenarios run, but are not scored."""
+    npm.node()
+    status, rows, output = run_suite("strict", fixture_url, "--requirements", "2026-07-28")
+    scored = {name: row for name, row in rows.items() if not name.startswith("tasks-") and
+              name not in ("json-schema-2020-12", "http-custom-header-server-validation")}
+    assert status == 0 and len(scored) >= 37, output
+    assert all(bad == 0 and good > 0 for good, bad in scored.values()), scored
+
+
 @pytest.mark.parametrize("scenario", ["server-initialize", "ping", "logging-set-level", "tools-list", "resources-list",
                                       "prompts-list", "server-session-lifecycle", "server-sse-multiple-streams"])
 def test_the_wire_checks_hold_for_the_real_tools(daemon, token, scenario):

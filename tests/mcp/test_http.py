@@ -56,12 +56,12 @@ def test_every_request_has_its_status(http, method, body, headers, status):
     assert http.ask("ping") == {}
 
 
-def test_the_probe_of_a_newer_era_is_told_the_versions(daemon, token):
+def test_an_unknown_version_is_told_the_versions(daemon, token):
     c = Http(TcpClient(daemon.port).connect, {"Authorization": "Bearer " + token})
-    answer = c.request("POST", c.message("server/discover", {}, id="probe"), {"MCP-Protocol-Version": "2026-07-28"})
+    answer = c.request("POST", c.message("ping", {}, id="probe"), {"MCP-Protocol-Version": "2999-01-01"})
     assert answer.status == 400
     error = body_of(answer)
-    assert error["id"] == "probe" and error["error"]["data"]["supported"] == ["2025-11-25", "2025-06-18"]
+    assert error["id"] == "probe" and error["error"]["data"]["supported"] == ["2026-07-28", "2025-11-25", "2025-06-18"]
 
 
 def test_an_ended_session_is_gone(http):

@@ -24,7 +24,7 @@ def next_message(c, seconds=20):
     (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', -32600),
     (b'{"jsonrpc":"2.0","id":1,"method":7}', -32600),
     (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}', -32602),
-    (b'{"jsonrpc":"2.0","id":1,"method":"server/discover"}', -32601),
+    (b'{"jsonrpc":"2.0","id":1,"method":"server/discover"}', -32602),
     (b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * 100000 + b'"}', -32601),
     (b"[" * 100000, -32700),
 ])

@@ -11,6 +11,7 @@ struct desk {
     size_t count;
     struct mcp_request *held;
     size_t cancelled, wrong;
+    int status; /* of the last answer with one */
     char reply[256];
 };
 
@@ -23,10 +24,11 @@ static void send_it(void *arg, void *stream, const char *json, size_t n, bool la
     d->last[d->count++] = last;
 }
 
-static void it_was_wrong(void *arg, void *stream) {
+static void it_was_wrong(void *arg, void *stream, int status) {
     struct desk *d = arg;
     (void)stream;
     d->wrong++;
+    d->status = status;
 }
 
 static bool list(void *arg, enum mcp_list what, size_t from, size_t max, struct jot *j) {
@@ -126,6 +128,57 @@ static void versions_are_agreed_on(void **state) {
     assert_false(mcp_version_known("2026-07-28", 10));
 }
 
+#define META(version, more)                                              \
+    "{\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"" version \
+    "\",\"io.modelcontextprotocol/clientCapabilities\":{\"elicitation\":{}}}" more "}"
+
+static void stateless_requests_need_no_initialize(void **state) {
+    static const struct {
+        const char *message, *answer;
+        int status;
+    } rows[] = {
+        {ASK("1", "server/discover", META("2026-07-28", "")),
+         "\"supportedVersions\":[\"2026-07-28\"", 0},
+        {ASK("1", "tools/list", META("2026-07-28", "")),
+         "\"resultType\":\"complete\",\"ttlMs\":0,\"cacheScope\":\"private\"", 0},
+        {ASK("1", "tools/list", META("2999-01-01", "")), "\"requested\":\"2999-01-01\"", 400},
+        {ASK("1", "server/discover", "{}"), "-32602", 400},
+        {ASK("1", "ping", META("2026-07-28", "")), "-32601", 404},
+        {ASK("1", "initialize", META("2026-07-28", "")), "-32601", 404},
+        {ASK("1", "resources/subscribe", META("2026-07-28", ",\"uri\":\"x://\"")), "-32601", 404},
+        {ASK("1", "tools/list", "{}"), "-32600", 400},
+    };
+    struct desk d;
+    (void)state;
+    desk_open(&d);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        d.status = 0;
+        assert_non_null(strstr(answer_to(&d, rows[i].message), rows[i].answer));
+        assert_int_equal(d.status, rows[i].status);
+    }
+    desk_close(&d);
+}
+
+static void a_question_of_a_stateless_request_is_its_result(void **state) {
+    struct desk d;
+    (void)state;
+    desk_open(&d);
+    say(&d, ASK("7", "tools/call", META("2026-07-28", ",\"name\":\"wait\"")));
+    assert_int_equal(mcp_abilities(d.held), MCP_CAN_ELICIT);
+    assert_null(mcp_input(d.held, "q"));
+    mcp_need_input(d.held, "{\"q\":{\"method\":\"elicitation/create\"}}", "s");
+    assert_non_null(strstr(d.sent[d.count - 1],
+                           "\"id\":7,\"result\":{\"resultType\":\"input_required\","
+                           "\"inputRequests\":{\"q\":"));
+    say(&d, ASK("8", "tools/call",
+                META("2026-07-28", ",\"name\":\"wait\",\"inputResponses\":{\"q\":{},\"n\":1}")));
+    assert_non_null(mcp_input(d.held, "q"));
+    assert_null(mcp_input(d.held, "n"));
+    mcp_answer(d.held, "{}", 2);
+    assert_non_null(strstr(d.sent[d.count - 1], "\"result\":{\"resultType\":\"complete\"}"));
+    desk_close(&d);
+}
+
 static void messages_that_make_no_sense_are_refused(void **state) {
     static const struct {
         const char *message, *code;
@@ -143,7 +196,6 @@ static void messages_that_make_no_sense_are_refused(void **state) {
         {ASK("1", "resources/subscribe", "{\"uri\":\"y://\"}"), "-32002"},
         {ASK("1", "resources/subscribe", "{}"), "-32602"},
         {ASK("1", "initialize", "{\"protocolVersion\":\"2025-11-25\"}"), "-32600"},
-        {ASK("1", "server/discover", "{}"), "-32601"},
         {ASK("1", "no/such", "{}"), "-32601"},
     };
     struct desk d;
@@ -316,8 +368,8 @@ static void questions_are_answered_once(void **state) {
     (void)state;
     desk_open(&d);
     greet(&d);
-    assert_int_equal(mcp_abilities(d.session), MCP_CAN_ELICIT);
     say(&d, ASK("7", "tools/call", "{\"name\":\"wait\"}"));
+    assert_int_equal(mcp_abilities(d.held), MCP_CAN_ELICIT);
     mcp_ask(d.held, "elicitation/create", "{}", reply_came, &d);
     assert_non_null(strstr(d.sent[d.count - 1], "\"id\":\"carrel-1\""));
     say(&d, "{\"jsonrpc\":\"2.0\",\"id\":\"carrel-9\",\"result\":{\"action\":\"accept\"}}");
@@ -363,6 +415,8 @@ static void subscriptions_are_counted_once(void **state) {
 }
 
 UNIT_MAIN(cmocka_unit_test(versions_are_agreed_on),
+          cmocka_unit_test(stateless_requests_need_no_initialize),
+          cmocka_unit_test(a_question_of_a_stateless_request_is_its_result),
           cmocka_unit_test(messages_that_make_no_sense_are_refused),
           cmocka_unit_test(bytes_that_are_no_message_have_an_answer_too),
           cmocka_unit_test(nothing_but_ping_comes_before_initialize),
