@@ -11,7 +11,7 @@ import tarfile
 
 import pytest
 
-from carrel import BUILD, PROGRAM
+from carrel import BUILD, PROGRAM, ROOTLESS
 from daemon import Refused
 from own import Own
 from trees import archive, directory, docker_archive, entry, hard, layout, link, packed
@@ -387,6 +387,25 @@ def test_boxes_of_an_image_that_is_asked_for_wait_ready(daemon, small):
     fork = daemon.post(f"/v1/machines/{m}/fork", {})["machines"][0]["id"]
     assert daemon.exec(fork, "cat /x")["stdout"] == "x\n"
     assert daemon.exec(first, "ls /x 2>/dev/null || echo apart")["stdout"] == "apart\n"
+
+
+def start_build(daemon, command):
+    build = daemon.post("/v1/images/builds", {"base": "small", "steps": [{"what": "x", "make": True, "command": command, "user": "root", "cwd": "/"}]})["id"]
+    return daemon.until(lambda: [m["id"] for m in daemon.get("/v1/machines")["machines"] if m.get("metadata", {}).get("build") == build and m["state"] == "running"])[0]
+
+
+@pytest.mark.skipif(ROOTLESS, reason="disks of an ordinary user are in memory")
+def test_box_of_a_build_waits_ready(daemon, small):
+    """Its disk is larger than the default one. A box of another size is not used."""
+    def size(machine):
+        return int(daemon.exec(machine, "stat -f -c '%S %b' / | { read s b; echo $((s * b >> 20)); }")["stdout"])
+
+    first = start_build(daemon, "sleep 1000")
+    waiting = ready(daemon)
+    other = daemon.machine(image="small", limits={"disk": "3G"})
+    second = start_build(daemon, "sleep 1001")
+    assert box_pid(daemon, second) in waiting and box_pid(daemon, other) not in waiting
+    assert 7000 < size(first) == size(second) <= 8192 and 2500 < size(other) <= 3072
 
 
 def test_an_image_goes_though_boxes_of_it_wait(daemon, small):

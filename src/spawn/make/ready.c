@@ -20,6 +20,7 @@
 #include "spawn/spawner.h"
 
 enum { IMAGE_REST_MS = 300000 };
+#define READY_DISK_MAX (16ull << 30) /* making a larger disk would take too long in idle time */
 #define PREFIX "r-" /* names of ready boxes begin with r-, while ids of machines begin with m- */
 
 bool ready_is_name(const char *name) {
@@ -57,9 +58,10 @@ void ready_drop(struct spawner *s) {
     s->ready.broken = false;
 }
 
-static struct ready_image *of_image(struct spawner *s, const char *image) {
+static struct ready_image *of_image(struct spawner *s, const char *image, uint64_t disk_bytes) {
     for (size_t i = 0; i < READY_IMAGES; i++)
-        if (strcmp(s->ready.images[i].image, image) == 0)
+        if (strcmp(s->ready.images[i].image, image) == 0 &&
+            s->ready.images[i].disk_bytes == disk_bytes)
             return &s->ready.images[i];
     return NULL;
 }
@@ -73,9 +75,9 @@ void ready_renew(struct spawner *s, const char *image) {
 }
 
 void ready_forget(struct spawner *s, const char *image) {
-    struct ready_image *of = of_image(s, image);
-    if (of)
-        ready_drop_image(s, of);
+    for (size_t i = 0; i < READY_IMAGES; i++)
+        if (strcmp(s->ready.images[i].image, image) == 0)
+            ready_drop_image(s, &s->ready.images[i]);
 }
 
 size_t ready_of_images(const struct spawner *s) {
@@ -120,7 +122,7 @@ static int start_one(struct spawner *s, struct ready *r, const struct plan *plan
  * again.
  */
 static bool refill_image(struct spawner *s, struct ready_image *of) {
-    struct plan plan = {.image = ""};
+    struct plan plan = {.disk_bytes = of->disk_bytes};
     struct err err = {.text = "the spawner is out of memory"};
     if (of->image[0] && boot_ms() - of->asked_ms > IMAGE_REST_MS)
         ready_drop_image(s, of);
@@ -161,15 +163,28 @@ bool ready_refill(struct spawner *s) {
     return refill_host(s) || refill_images(s);
 }
 
+static bool is_usual_disk(const struct spawner *s, const struct plan *plan) {
+    return !plan->disk_bytes || plan->disk_bytes == s->maker.usual;
+}
+
 /*
- * True if a ready box can become the machine of this plan. A ready box has the default disk, which
- * may be in memory. Grants must be mounted before the guest starts. A rootless spawner cannot enter
- * namespaces of a guest.
+ * True if ready boxes may have the disk of the plan: the default disk, which may be in memory, or,
+ * for an image, another ext4 disk. Builds of images have such disks.
+ */
+static bool ready_disk_fits(const struct spawner *s, const struct plan *plan) {
+    uint64_t mem = plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM;
+    return is_usual_disk(s, plan) ||
+           (image_id_valid(plan->image) && plan->disk_bytes <= READY_DISK_MAX && !s->maker.btrfs &&
+            !rootfs_fits_tmpfs(&s->maker, plan->disk_bytes, mem));
+}
+
+/*
+ * True if a ready box can become the machine of this plan. Grants must be mounted before the guest
+ * starts. A rootless spawner cannot enter namespaces of a guest.
  */
 static bool ready_fits(const struct spawner *s, const struct plan *plan) {
     return plan->grant_count == 0 && !plan->stack[0] && !plan->cell &&
-           !(s->rootless && plan->hostname[0]) &&
-           (!plan->disk_bytes || plan->disk_bytes == s->maker.usual) &&
+           !(s->rootless && plan->hostname[0]) && ready_disk_fits(s, plan) &&
            (!plan->mem_bytes || plan->mem_bytes >= LIMIT_MEM);
 }
 
@@ -247,14 +262,15 @@ static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan,
  * Finds the entry of an image in the list of ready images, or reuses the entry of the least
  * recently requested image.
  */
-static struct ready_image *ask_image(struct spawner *s, const char *image) {
-    struct ready_image *of = of_image(s, image), *oldest = s->ready.images;
+static struct ready_image *ask_image(struct spawner *s, const char *image, uint64_t disk_bytes) {
+    struct ready_image *of = of_image(s, image, disk_bytes), *oldest = s->ready.images;
     for (size_t i = 0; !of && i < READY_IMAGES; i++)
         if (s->ready.images[i].asked_ms < oldest->asked_ms)
             oldest = &s->ready.images[i];
     if (!of) {
         ready_drop_image(s, of = oldest);
         snprintf(of->image, sizeof(of->image), "%s", image);
+        of->disk_bytes = disk_bytes;
     }
     of->asked_ms = boot_ms();
     if (of->count == 0 && of->wanted < READY_OF_IMAGE)
@@ -289,6 +305,7 @@ struct making *ready_take(struct spawner *s, const struct plan *plan, struct box
         return take_from(s, s->ready.list, &s->ready.count, plan, ret);
     if (!s->ready.wanted) /* ready boxes are turned off */
         return NULL;
-    struct ready_image *of = ask_image(s, plan->image);
+    struct ready_image *of =
+        ask_image(s, plan->image, is_usual_disk(s, plan) ? 0 : plan->disk_bytes);
     return take_from(s, of->list, &of->count, plan, ret);
 }

@@ -3,8 +3,9 @@
  *
  * A ready box is made from a berth with the default limits and a name that no machine has. It is
  * used once: it gets the limits, host name, machine.json, deadline, record and name of a machine,
- * and then the creator is told. Grants and another disk size must be known before the guest starts,
- * so such a machine is made from a berth.
+ * and then the creator is told. Grants must be known before the guest starts, so such a machine is
+ * made from a berth. The disk too: ready boxes of an image have the disk size that was requested
+ * with the image.
  *
  * Until a ready box is used, the spawner itself holds the end of its connection that the creator
  * will get. If the spawner dies, the guest sees the connection close and ends, and the next spawner
@@ -30,11 +31,12 @@ struct ready {
 };
 
 /*
- * Ready boxes of a requested image. Each request without a ready box increases the target, up to
- * READY_OF_IMAGE; after five minutes without a request they are dropped.
+ * Ready boxes of a requested image and disk size. Each request without a ready box increases the
+ * target, up to READY_OF_IMAGE; after five minutes without a request they are dropped.
  */
 struct ready_image {
     char image[IMAGE_ID_SIZE]; /* id of the image; empty: this entry is unused */
+    uint64_t disk_bytes;       /* 0: the default disk */
     struct ready list[READY_OF_IMAGE];
     size_t count, wanted;
     uint64_t asked_ms;
