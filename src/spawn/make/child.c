@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/fsuid.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -19,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/defer.h"
 #include "base/err.h"
 #include "base/fdio.h"
 #include "base/image_id.h"
@@ -32,6 +35,8 @@
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x80 /* from linux/sched.h */
 #endif
+
+#define PIDFD_TIME_FOR_CHILDREN _IO(0xff, 8) /* from linux/pidfd.h */
 
 #define SECOND_NS 1000000000
 
@@ -137,6 +142,16 @@ static int64_t clock_now_ns(clockid_t clock) {
 }
 
 /*
+ * Opens the time namespace of unshare(). The pidfd leads there without entries in /proc, which the
+ * death of the process would have to remove. Kernels before 6.11 cannot do that.
+ */
+static int open_new_time(const struct setup *s) {
+    int self DEFER_CLOSE = pidfd_open(getpid(), 0);
+    int space = self < 0 ? -1 : ioctl(self, PIDFD_TIME_FOR_CHILDREN, 0);
+    return space >= 0 ? space : openat(s->proc, "self/ns/time_for_children", O_RDONLY | O_CLOEXEC);
+}
+
+/*
  * Enters a time namespace whose clocks began with this process, so that the uptime and the start
  * times of processes count from the start of pid 1. Before that no process of the box exists: a
  * start time would be negative. If the kernel refuses, the box shows the host's uptime.
@@ -150,17 +165,15 @@ static void start_clocks(const struct setup *s) {
     /* Without root, a process that is not dumpable may not open this file. */
     bool is_dumpable = prctl(PR_GET_DUMPABLE) == 1;
     prctl(PR_SET_DUMPABLE, 1);
-    int offsets = openat(s->proc, "self/timens_offsets", O_WRONLY | O_CLOEXEC);
+    int offsets DEFER_CLOSE = openat(s->proc, "self/timens_offsets", O_WRONLY | O_CLOEXEC);
     prctl(PR_SET_DUMPABLE, is_dumpable);
-    int space = openat(s->proc, "self/ns/time_for_children", O_RDONLY | O_CLOEXEC);
+    int space DEFER_CLOSE = open_new_time(s);
     int64_t boot = clock_now_ns(CLOCK_BOOTTIME), age = boot - began;
     int n = print_offset("boottime", boot, age, text, sizeof(text));
     n += print_offset("monotonic", clock_now_ns(CLOCK_MONOTONIC), age, text + n,
                       sizeof(text) - (size_t)n);
     if (offsets >= 0 && space >= 0 && write(offsets, text, (size_t)n) == n)
         setns(space, CLONE_NEWTIME);
-    close(offsets);
-    close(space);
 }
 
 /*
