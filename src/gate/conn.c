@@ -402,7 +402,7 @@ static bool find_protocol(struct conn *c, const char **ret_wrong) {
 static void act(struct conn *c, const struct policy_answer *a) {
     bool asks = a->want != POLICY_KNOWN || a->action == POLICY_ASK ||
                 (a->action == POLICY_ALLOW &&
-                 (conn_is_served(c) || secret_grants_for(&c->machine->grants, c->host)));
+                 (conn_is_served(c) || secret_grants_for(gate_grants(c->machine), c->host)));
     if (asks && can_terminate(c))
         terminate(c); /* decide or ask for each request */
     else if (a->want != POLICY_KNOWN)

@@ -72,11 +72,16 @@ struct authority *gate_authority(struct gate_machine *m) {
 }
 
 void gate_set_grants(struct gate_machine *m, const struct secret_grants *grants) {
-    m->grants = *grants;
+    if (!m->grants && !grants->count)
+        return;
+    if (!m->grants)
+        m->grants = xnew(struct secret_grants);
+    *m->grants = *grants;
 }
 
 const struct secret_grants *gate_grants(const struct gate_machine *m) {
-    return &m->grants;
+    static const struct secret_grants none;
+    return m->grants ? m->grants : &none;
 }
 
 void gate_set_database(struct gate_machine *m, const struct pg_database *d) {
@@ -228,6 +233,7 @@ void gate_remove(struct gate_machine *m) {
     loop_timer_free(m->again);
     names_done(&m->names);
     policy_done(&m->policy);
+    free(m->grants);
     free(m);
 }
 

@@ -65,7 +65,8 @@ struct gate_machine {
     uint64_t refused[REFUSED_KINDS]; /* kernel counters at the last report */
     struct loop_timer *again;        /* resumes accepting after descriptors ran out */
     struct authority *authority;     /* CA that the machine trusts; NULL: TLS is not terminated */
-    struct secret_grants grants;
+    /* NULL: none until now. Its memory stays until the end: requests point to grants. */
+    struct secret_grants *grants;
     struct pg_database database;
     struct pending *pending;
     size_t held_bytes; /* total size of bodies that wait for an approval */

@@ -200,7 +200,7 @@ static struct cache *web_cache(const struct conn *c) {
 static bool web_subject(struct conn *c, const struct policy_rule *rule, struct cache_subject *ret) {
     const struct web *w = c->web;
     if (!rule->preset[0] || w->shield || conn_is_served(c) ||
-        secret_grants_for(&c->machine->grants, c->host) ||
+        secret_grants_for(gate_grants(c->machine), c->host) ||
         !cache_subject_read(rule->preset, w->path, c->is_terminated, ret) ||
         !cache_request_is_plain(&w->client.head, ret->kind != CACHE_PACKAGE))
         return false;
@@ -310,7 +310,7 @@ void web_decide(struct conn *c) {
     const char *overrides = override_in_head(&c->web->client.head, care);
     struct secret_uses uses;
     override_begin(&c->web->form, &c->web->client.head, care);
-    secrets_check(&c->machine->grants, c->host, c->is_terminated, &c->web->client.head, &uses);
+    secrets_check(gate_grants(c->machine), c->host, c->is_terminated, &c->web->client.head, &uses);
     if (a.action != POLICY_DENY && (uses.why[0] || overrides))
         web_say_no(c, overrides ? overrides : uses.why, overrides ? REMEDY_NONE : uses.remedy);
     else if (a.action == POLICY_ALLOW)

@@ -42,7 +42,7 @@ const char *shield_cannot_see(const struct shield *s, const struct http_head *h)
  * from an earlier request. */
 static bool know_values(struct conn *c, struct shield *s) {
     struct gate *g = c->machine->gate;
-    const struct secret_grants *all = &c->machine->grants;
+    const struct secret_grants *all = gate_grants(c->machine);
     for (size_t i = 0; i < all->count; i++) {
         struct secret_use use = {.grant = &all->list[i]};
         if (strcmp(use.grant->host, c->host) != 0)
@@ -71,7 +71,7 @@ static struct denial missing_value(struct shield *s) {
 
 struct denial shield_raise(struct conn *c) {
     struct web *w = c->web;
-    const struct secret_grants *grants = &c->machine->grants;
+    const struct secret_grants *grants = gate_grants(c->machine);
     shield_free(TAKE(w->shield));
     if (!grants->count)
         return (struct denial){NULL, REMEDY_NONE};
