@@ -122,6 +122,10 @@ test-vm-cross:
 test-agents: setup-test all
 	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/agent/real_agents.py
 
+# The recipes of examples/images, built and used: about 3 GB of packages.
+test-images: setup-test all
+	@CARREL_PATIENCE=$(or $(CARREL_PATIENCE),9) CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/image/ready_images.py
+
 # From the commit that tests/upgrade/from names to this one, while commands run.
 test-upgrade: setup-test all
 	@scripts/test-upgrade $(BUILD)
@@ -144,4 +148,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-upgrade lint format install uninstall clean
+.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade lint format install uninstall clean

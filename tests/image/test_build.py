@@ -331,6 +331,26 @@ def test_private_mirror_is_reached_if_the_host_uses_it(daemon, small, tmp_path):
     assert [(r["target"], r.get("local"), r.get("preset")) for r in rules] == [(f"http://{mirror}", True, "apt")], rules
 
 
+def reached_with_npm(daemon, directory, *options):
+    """Rules for a line after `net npm`, in an image whose npm has a mirror; and for the line before it."""
+    (directory / "npmrc").write_text("registry=https://npm.mirror.test/\n")
+    (directory / "recipe").write_text("base small\nfile npmrc /etc/npmrc\nrun cp /run/carrel/machine.json /before || echo {} >/before\n"
+                                      "net npm\nrun cp /run/carrel/machine.json /rules\n")
+    done = cli(daemon, "image", "build", directory / "recipe", "--name", "app", "--no-cache", *options)
+    assert done.returncode == 0, done
+    m = daemon.machine(image="app")
+    assert "://" not in daemon.exec(m, "cat /before")["stdout"]
+    return [(r["target"], bool(r.get("local"))) for r in json.loads(daemon.exec(m, "cat /rules")["stdout"])["network"]["rules"]]
+
+
+def test_private_addresses_are_reached_only_if_the_command_line_says_so(daemon, small, tmp_path):
+    assert reached_with_npm(daemon, tmp_path) == [("https://npm.mirror.test", False)]
+    assert reached_with_npm(daemon, tmp_path, "--net", "npm,local") == [("https://npm.mirror.test", True)]
+    (tmp_path / "recipe").write_text("base small\nnet npm,local\nrun true\n")
+    done = cli(daemon, "image", "build", tmp_path / "recipe", "--name", "app")
+    assert done.returncode == 125 and "'npm,local' is not a valid target" in done.stderr, done
+
+
 def test_packages_for_an_image_without_sources_are_refused(daemon, small, tmp_path):
     (tmp_path / "recipe").write_text("base small\npackages curl\n")
     done = cli(daemon, "image", "build", tmp_path / "recipe")

@@ -45,8 +45,9 @@ const struct option_row image_rows[] = {
      "build: the recipe or Dockerfile (default: recipe or Dockerfile in DIR)"},
     {0, "build-arg", "NAME=VALUE", OPTION_LIST, AT(args),
      "build: value of an ARG of the Dockerfile; may be repeated"},
-    {0, "net", "TARGET", OPTION_LIST, AT(net),
-     "build: host or preset (apt, pip, npm, cargo, go) that commands may reach; may be repeated"},
+    {0, "net", "TARGET[,local]", OPTION_LIST, AT(net),
+     "build: host or preset (apt, pip, npm, cargo, go) that commands may reach; local: also at "
+     "private addresses"},
     {0, "no-cache", NULL, OPTION_FLAG, AT(no_cache),
      "build: run every line of the recipe again, also those with a cached result"},
     {0, "detach", NULL, OPTION_FLAG, AT(detach),

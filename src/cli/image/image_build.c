@@ -44,6 +44,7 @@ struct build {
     const struct build_options *o;
     struct build_source from;
     json_t *steps;
+    json_t *local; /* targets that may have private addresses */
     struct build_files *files;
     size_t file_count;
     const char *env[RECIPE_LINES_MAX];
@@ -68,6 +69,7 @@ static void build_done(struct build *b) {
     }
     free(b->files);
     json_decref(b->steps);
+    json_decref(b->local);
     build_source_done(&b->from);
 }
 
@@ -258,10 +260,38 @@ static int note_net(struct build *b, const char *target, struct err *err) {
         b->apt = true;
         return 0;
     }
+    for (size_t i = 0; i < b->net_count; i++)
+        if (strcmp(b->net[i], target) == 0)
+            return 0;
     if (b->net_count == HOSTS_MAX)
         return err_set(err, ERR_LIMIT, "more than %d hosts for the lines to reach", HOSTS_MAX);
     b->net[b->net_count++] = target;
     return 0;
+}
+
+/* True if a line `net` of the recipe has this target. */
+static bool recipe_reaches(const struct recipe *r, const char *target) {
+    for (size_t i = 0; i < r->count; i++)
+        for (size_t k = 0; r->lines[i].verb == RECIPE_NET && k < r->lines[i].count; k++)
+            if (strcmp(r->lines[i].words[k], target) == 0)
+                return true;
+    return false;
+}
+
+/* --net TARGET[,local]. A recipe cannot open the local network: a stranger may have made it. */
+static int note_net_option(struct build *b, const char *text, struct err *err) {
+    static const char mark[] = ",local";
+    size_t n = strlen(text), m = strlen(mark);
+    bool is_local = n > m && strcmp(text + n - m, mark) == 0;
+    if (!is_local)
+        return note_net(b, text, err);
+    json_t *target = json_stringn(text, n - m);
+    if (!target || json_array_append_new(b->local, target) < 0)
+        return err_set(err, ERR_INVALID, "--net %.100s: not a host or preset", text);
+    /* A target of the recipe counts from its line on: a preset needs its tool in the image. */
+    return recipe_reaches(&b->from.recipe, json_string_value(target))
+               ? 0
+               : note_net(b, json_string_value(target), err);
 }
 
 static int note_setting(struct build *b, const struct recipe_line *l, struct err *err) {
@@ -384,8 +414,12 @@ static json_t *build_json(const struct build *b) {
                                "no_cache", b->o->no_cache, "steps", b->steps);
     if (b->o->name)
         json_object_set_new(recipe, "name", json_string(b->o->name));
-    if (b->apt)
-        json_object_set_new(recipe, "local", debian_mirrors());
+    if (b->apt) {
+        json_t *mirrors DEFER(json_decrefp) = debian_mirrors();
+        json_array_extend(b->local, mirrors);
+    }
+    if (json_array_size(b->local))
+        json_object_set(recipe, "local", b->local);
     return recipe;
 }
 
@@ -418,11 +452,11 @@ static int send_files(struct build *b, const char *id, struct err *err) {
 
 static int image_build_prepare(struct build *b, const char *path, struct err *err) {
     const char *user;
-    for (size_t i = 0; i < b->o->net_count; i++)
-        if (note_net(b, b->o->net[i], err) < 0)
-            return -1;
     if (build_source_read(&b->from, b->client, path, b->o, err) < 0)
         return -1;
+    for (size_t i = 0; i < b->o->net_count; i++)
+        if (note_net_option(b, b->o->net[i], err) < 0)
+            return -1;
     user = build_source_user(&b->from);
     snprintf(b->run_as, sizeof(b->run_as), "%.*s", (int)strcspn(user, ":"), user);
     b->run_in = build_source_workdir(&b->from);
@@ -460,6 +494,7 @@ int image_build(struct client *c, const char *path, const struct build_options *
     b->o = o;
     b->from.dir = -1;
     b->steps = json_array();
+    b->local = json_array();
     int r = image_build_run(b, path, ret, err);
     build_done(b);
     return r;

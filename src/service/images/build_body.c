@@ -64,7 +64,9 @@ static const struct field build_fields[] = {
     {"no_cache", FIELD_FLAG, AT(struct build_request, no_cache),
      "run all steps, also those whose image exists"},
     {"local", FIELD_TEXTS, AT(struct build_request, local),
-     "hosts of package mirrors that machines may reach at private addresses", .max = 64},
+     "hosts, or presets such as npm, that machines may reach at private addresses if a step "
+     "allows them",
+     .max = 64},
     {"steps", FIELD_OBJECTS, AT(struct build_request, steps), "steps, in order",
      .max = BUILD_STEPS_MAX, .sub = &build_step_schema},
 };

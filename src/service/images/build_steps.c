@@ -179,14 +179,20 @@ static void step_open(struct build *b) {
 
 /* ---- mirrors with private addresses ---- */
 
-/* True if a rule such as "http://deb.example:8080" is for a host that the client named. */
-static bool rule_is_local(const struct build *b, const char *rule) {
-    const char *at = strstr(rule, "://");
-    at = at ? at + 3 : rule;
-    size_t n = strcspn(at, ":/");
-    for (size_t i = 0; i < b->request.local.count; i++)
-        if (strlen(b->request.local.v[i]) == n && strncmp(b->request.local.v[i], at, n) == 0)
+/* True if a rule such as "http://deb.example:8080" is for a host or a preset that the client named.
+ */
+static bool rule_is_local(const struct build *b, const json_t *rule) {
+    const char *target = json_string_value(json_object_get(rule, "target"));
+    const char *preset = json_string_value(json_object_get(rule, "preset"));
+    const char *at = target ? strstr(target, "://") : NULL;
+    at = at ? at + 3 : target;
+    size_t n = at ? strcspn(at, ":/") : 0;
+    for (size_t i = 0; at && i < b->request.local.count; i++) {
+        const char *named = b->request.local.v[i];
+        if ((strlen(named) == n && strncmp(named, at, n) == 0) ||
+            (preset && strcmp(named, preset) == 0))
             return true;
+    }
     return false;
 }
 
@@ -204,9 +210,8 @@ static void rule_add(struct build *b, const char *target, build_then_fn *then) {
 static void rules_next(struct build *b) {
     while (b->rule_at < json_array_size(b->rules)) {
         const json_t *rule = json_array_get(b->rules, b->rule_at++);
-        const char *target = json_string_value(json_object_get(rule, "target"));
-        if (target && rule_is_local(b, target)) {
-            rule_add(b, target, rules_next);
+        if (rule_is_local(b, rule)) {
+            rule_add(b, json_string_value(json_object_get(rule, "target")), rules_next);
             return;
         }
     }
@@ -223,14 +228,11 @@ static void rules_known(void *arg, const char *json, const struct err *err) {
 
 static void rules_allow(struct build *b) {
     size_t known = 0;
-    for (size_t i = 0; i < json_array_size(b->rules); i++) {
-        const json_t *rule = json_array_get(b->rules, i);
-        const char *target = json_string_value(json_object_get(rule, "target"));
-        known += target && rule_is_local(b, target);
-    }
+    for (size_t i = 0; i < json_array_size(b->rules); i++)
+        known += rule_is_local(b, json_array_get(b->rules, i));
     b->rule_at = 0;
     if (known && known == json_array_size(b->rules) && b->net->count == 1)
-        rule_add(b, "apt", step_dirs); /* the rules stay those of the preset */
+        rule_add(b, b->net->v[0], step_dirs); /* the rules stay those of the preset */
     else
         rules_next(b);
 }
@@ -240,10 +242,7 @@ static void rules_allow(struct build *b) {
  * cannot open the local network: a stranger may have made it.
  */
 static void step_local(struct build *b) {
-    bool apt = false;
-    for (size_t i = 0; i < b->net->count; i++)
-        apt |= strcmp(b->net->v[i], "apt") == 0;
-    if (!apt || !b->request.local.count) {
+    if (!b->net->count || !b->request.local.count) {
         step_dirs(b);
         return;
     }
