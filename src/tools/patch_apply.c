@@ -67,13 +67,16 @@ static bool same_line(struct applying *a, const struct patch_line *l, struct fil
     return ln == fn && memcmp(l->s, f.s, ln) == 0;
 }
 
-/* True if the old lines of the hunk are in the file from line `start` on. */
+/* True if the old lines of the hunk are in the file from line `start` on. Lines that the hunk adds
+ * are work too: a hunk may have many, and is tried at each line. */
 static bool hunk_is_at(struct applying *a, const struct patch_hunk *h, size_t start, bool loose) {
     size_t at = start;
     for (size_t i = 0; i < h->count; i++) {
         const struct patch_line *l = &a->p->lines[h->first + i];
-        if (l->sign == '+')
+        if (l->sign == '+') {
+            patch_spend(a, 1);
             continue;
+        }
         if (at >= a->count || !same_line(a, l, a->lines[at], loose))
             return false;
         at++;

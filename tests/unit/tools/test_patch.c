@@ -105,12 +105,40 @@ static void the_work_is_limited(void **state) {
     assert_int_equal(err.code, ERR_LIMIT);
 }
 
+/* Lines that a hunk adds are passed at each place, so they are work too. */
+static void added_lines_are_work(void **state) {
+    enum { LINES = 2000, ADDED = 1000 };
+    const struct {
+        uint64_t work;
+        enum err_code code;
+    } limits[] = {{100 * LINES, ERR_LIMIT}, {PATCH_WORK, ERR_NOT_FOUND}};
+    (void)state;
+    for (size_t k = 0; k < sizeof(limits) / sizeof(*limits); k++) {
+        struct buf text DEFER(buf_done) = BUF(1 << 20), patch DEFER(buf_done) = BUF(1 << 20);
+        struct buf hint DEFER(buf_done) = BUF(1000);
+        struct patch p DEFER(patch_done) = {0};
+        struct patch_counts counts;
+        struct err err;
+        for (size_t i = 0; i < LINES; i++)
+            assert_true(buf_add(&text, "same\n", 5));
+        assert_true(buf_addf(&patch, DIFF "@@ -1 +1 @@\n"));
+        for (size_t i = 0; i < ADDED; i++)
+            assert_true(buf_add(&patch, "+\n", 2));
+        assert_true(buf_addf(&patch, "-other\n"));
+        assert_int_equal(patch_parse(patch.data, &p, &err), 0);
+        p.work = limits[k].work;
+        assert_int_equal(patch_apply(&p, &p.files[0], &text, &counts, &hint, &err), -1);
+        assert_int_equal(err.code, limits[k].code);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_patch_gives_the_expected_text),
         cmocka_unit_test(an_unclear_place_is_refused),
         cmocka_unit_test(indentation_must_match),
         cmocka_unit_test(the_work_is_limited),
+        cmocka_unit_test(added_lines_are_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
