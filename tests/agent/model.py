@@ -27,8 +27,8 @@ def fill(schema, command):
 class Model:
     """Answers in the three formats. `refuse` is a status and body that every call gets instead."""
 
-    def __init__(self, command="echo by-model >>old.txt"):
-        self.command, self.refuse = command, None
+    def __init__(self, command="echo by-model >>old.txt", shells=SHELLS):
+        self.command, self.shells, self.refuse = command, shells, None
         self.server = Scripted(self.answer)
         self.port = self.server.port
 
@@ -51,7 +51,7 @@ class Model:
     # ---- Anthropic ----
 
     def messages(self, body):
-        tool = next((t for t in body.get("tools", []) if t.get("name") in SHELLS), None)
+        tool = next((t for t in body.get("tools", []) if t.get("name") in self.shells), None)
         blocks = [b for m in body["messages"] if isinstance(m["content"], list) for b in m["content"]]
         asks = tool and not any(b.get("type") == "tool_result" for b in blocks)
         block = {"type": "tool_use", "id": "toolu_1", "name": tool["name"], "input": {}} if asks else {"type": "text", "text": ""}
@@ -78,7 +78,9 @@ class Model:
 
     def responses(self, body):
         tools = {t.get("name"): t for t in body.get("tools", []) if t.get("type") == "function"}
-        tool = next((tools[n] for n in SHELLS if n in tools), None)
+        for space in (t for t in body.get("tools", []) if t.get("type") == "namespace"):  # the tools of an MCP server
+            tools |= {t["name"]: {**t, "namespace": space["name"]} for t in space["tools"]}
+        tool = next((tools[n] for n in self.shells if n in tools), None)
         code = any(i.get("type") == "additional_tools" for i in body["input"])  # Codex lets newer models write JavaScript
         asks = (tool or code) and not any(i.get("type", "").endswith("_call_output") for i in body["input"])
         if asks and code:
@@ -86,7 +88,8 @@ class Model:
                     "status": "completed", "input": f"await tools.exec_command({{cmd: {json.dumps(self.command)}}})"}
         elif asks:
             item = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": tool["name"], "status": "completed",
-                    "arguments": json.dumps(fill(tool["parameters"], self.command))}
+                    "arguments": json.dumps(fill(tool["parameters"], self.command)),
+                    **({"namespace": tool["namespace"]} if "namespace" in tool else {})}
         else:
             item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
                     "content": [{"type": "output_text", "text": "Done.", "annotations": []}]}
@@ -105,7 +108,7 @@ class Model:
     def gemini(self, r):
         body = r.body
         declared = [f for t in body.get("tools", []) for f in t.get("functionDeclarations", [])]
-        tool = next((f for f in declared if f["name"] in SHELLS), None)
+        tool = next((f for f in declared if f["name"] in self.shells), None)
         parts = [p for c in body["contents"] for p in c.get("parts", [])]
         asks = tool and not any("functionResponse" in p for p in parts)
         wants_json = body.get("generationConfig", {}).get("responseMimeType") == "application/json"

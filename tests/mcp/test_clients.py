@@ -47,10 +47,12 @@ def test_the_inspector_over_http(daemon, token, tmp_path):
 def test_the_inspector_of_both_eras(daemon, token, tmp_path, kind, era):
     """auto asks for version 2026-07-28 first."""
     program = npm.module("eras", "@modelcontextprotocol/inspector/clients/launcher/build/index.js")
-    where = [PROGRAM, "mcp"] if kind == "lines" else [
+    own = [w for k, v in daemon.env.items() if k.startswith("CARREL_") for w in ("-e", f"{k}={v}")]  # it passes few variables on
+    where = [PROGRAM, "mcp", *own] if kind == "lines" else [
         f"http://127.0.0.1:{daemon.port}/mcp", "--transport", "http", "--header", f"Authorization: Bearer {token}"]
     done = subprocess.run([npm.node(), program, "--cli", *where, "--protocol-era", era, "--method", "tools/call", "--tool-name", "exec",
                            "--tool-arg", "cmd=echo hi"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=daemon.env, cwd=tmp_path,
                           stdin=subprocess.DEVNULL, text=True, timeout=60)
     assert done.returncode == 0, (done.stdout, done.stderr)
-    assert json.loads(done.stdout)["structuredContent"]["stdout"] == "hi\n"
+    result = json.loads(done.stdout)["structuredContent"]
+    assert result["stdout"] == "hi\n" and [m["id"] for m in daemon.machines()] == [result["machine"]]
