@@ -41,32 +41,40 @@ void api_build_cancel(struct call *c) {
 
 /* ---- files ---- */
 
-static void files_failed(struct call *c, struct build_upload *u, const struct err *why) {
-    struct err ignored;
+/* Answers a request whose upload is gone. */
+static void files_ended(void *arg, const struct err *err) {
+    struct call *c = arg;
+    struct err why;
     c->on_gone = NULL;
-    build_upload_end(u, false, &ignored);
-    call_error(c, why);
+    if (err)
+        call_error(c, err);
+    else if (service_build_show(c->service, &c->who, c->params[0], answer_build, c, &why) < 0)
+        call_error(c, &why);
+}
+
+static void files_room(void *arg) {
+    call_body_resume(arg);
 }
 
 static void files_gone(struct call *c) {
-    struct err ignored;
-    build_upload_end(c->user, false, &ignored);
+    build_upload_cancel(c->user);
     call_abandon(c);
 }
 
 static void files_piece(struct call *c, const char *bytes, size_t n) {
     struct build_upload *u = c->user;
     struct err err;
-    if (n) {
-        if (build_upload_add(u, bytes, n, &err) < 0)
-            files_failed(c, u, &err);
+    if (!n) {
+        build_upload_finish(u);
         return;
     }
-    c->on_gone = NULL;
-    if (build_upload_end(u, true, &err) < 0)
-        call_error(c, &err);
-    else if (service_build_show(c->service, &c->who, c->params[0], answer_build, c, &err) < 0)
-        call_error(c, &err);
+    int r = build_upload_add(u, bytes, n, &err);
+    if (r > 0) {
+        call_body_pause(c);
+    } else if (r < 0) {
+        build_upload_cancel(u);
+        files_ended(c, &err);
+    }
 }
 
 void api_build_files(struct call *c) {
@@ -77,7 +85,9 @@ void api_build_files(struct call *c) {
         call_error(c, &err);
         return;
     }
-    struct build_upload *u = service_build_upload(c->service, &c->who, c->params[0], number, &err);
+    const struct build_upload_events events = {.arg = c, .room = files_room, .ended = files_ended};
+    struct build_upload *u =
+        service_build_upload(c->service, &c->who, c->params[0], number, &events, &err);
     if (!u) {
         call_error(c, &err);
         return;

@@ -179,6 +179,46 @@ def test_cancel_ends_the_command_and_the_machine(daemon, small):
     assert daemon.delete("/v1/images/builds/" + b["id"]) == done, "what has ended stays as it is"
 
 
+def written(task):
+    """Bytes that a thread or process has passed to write()."""
+    with open(f"/proc/{task}/io") as f:
+        return int(next(line for line in f if line.startswith("wchar:")).split()[1])
+
+
+def test_files_are_not_written_by_the_thread_that_serves_requests(daemon, small):
+    """A write waits if the disk is slow. The main thread is the one that serves all clients."""
+    pid, size = daemon.process.pid, 24 << 20
+    build = start(daemon, *[{"what": "copy", "make": True, "archive": i, "to": f"/{i}", "as_file": True, "key": str(i)} for i in range(2)], name="app")
+    before = written(f"{pid}/task/{pid}"), written(pid)
+    send(daemon, build, 0, tar(big=os.urandom(size)))
+    main, whole = written(f"{pid}/task/{pid}") - before[0], written(pid) - before[1]
+    assert whole >= size and main < size // 4, (main, whole)
+    send(daemon, build, 1, tar(small=b"1"))
+    assert ended(daemon, build)["state"] == "done", show(daemon, build)
+    assert daemon.exec(daemon.machine(image="app"), "stat -c %s /0")["stdout"] == f"{size}\n"
+
+
+def test_client_that_disconnects_can_send_files_again(daemon, small):
+    b = start(daemon, {"what": "copy", "make": True, "archive": 0, "to": "/x", "as_file": True, "key": "1"}, name="app")
+    c = daemon.connect()
+    c.putrequest("PUT", f"/v1/images/builds/{b['id']}/files/0")
+    c.putheader("Content-Length", str(8 << 20))
+    c.endheaders()
+    c.send(os.urandom(3 << 20))
+    c.close()
+
+    def again():
+        try:
+            return send(daemon, b, 0, tar(x=b"1\n"))
+        except Refused as refused:
+            assert refused.code == "exists", refused  # the daemon has not seen the end of the first one
+            return None
+
+    daemon.until(again)
+    assert ended(daemon, b)["state"] == "done", show(daemon, b)
+    assert daemon.exec(daemon.machine(image="app"), "cat /x", user="root")["stdout"] == "1\n"
+
+
 def test_cancel_while_files_are_awaited(daemon, small):
     b = start(daemon, {"what": "copy", "make": True, "archive": 0, "to": "/x", "as_file": True, "key": "1"})
     daemon.delete("/v1/images/builds/" + b["id"])

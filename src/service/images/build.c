@@ -48,7 +48,7 @@ static void build_row_view(const struct build_row *row, struct build_view *ret) 
     };
 }
 
-static struct build *build_live(struct service *s, const char *id) {
+struct build *build_live(struct service *s, const char *id) {
     struct build *b = s->images->builds;
     while (b && strcmp(b->row.id, id) != 0)
         b = b->next;
@@ -376,7 +376,7 @@ static void upload_late(void *arg) {
     build_fail(b, &err);
 }
 
-static void build_start(struct build *b) {
+void build_uploaded(struct build *b) {
     loop_timer_free(TAKE(b->timer));
     b->row.state = BUILD_RUNNING;
     build_go(b, build_start_steps);
@@ -404,7 +404,7 @@ int service_build_start(struct service *s, const struct caller *who, json_t *rec
         b->timer = loop_timer_new(s->loop, upload_late, b);
         loop_timer_start(b->timer, BUILD_UPLOAD_MS, 0);
     } else {
-        build_start(b);
+        build_uploaded(b);
     }
     build_any_view(s, &b->row, &view);
     done(arg, &view);
@@ -475,137 +475,6 @@ int service_build_cancel(struct service *s, const struct caller *who, const char
     note_result(s, who, &what, intent, NULL);
     build_any_view(s, &row, &view);
     done(arg, &view);
-    return 0;
-}
-
-/* ---- uploads ---- */
-
-struct build_upload {
-    struct service *service;
-    char build[ID_SIZE];
-    size_t number;
-    uint64_t room; /* what the disk quotas leave for files of builds; 0: no quota */
-};
-
-/* The archive, unless its build has ended meanwhile. */
-static struct build_archive *upload_archive(const struct build_upload *u, struct build **ret,
-                                            struct err *err) {
-    struct build *b = build_live(u->service, u->build);
-    if (b && b->row.state == BUILD_UPLOADING && !b->cancelled && !b->has_failed) {
-        *ret = b;
-        return &b->archives[u->number];
-    }
-    err_set(err, ERR_GONE, "build '%s' does not wait for files", u->build);
-    return NULL;
-}
-
-/* Finds what the disk quotas leave. Nothing stays reserved: the build itself needs the space. */
-static int upload_find_room(struct service *s, const struct caller *who, uint64_t *ret,
-                            struct err *err) {
-    struct disk_hold hold = {.who = who};
-    int r = quota_hold(s, &hold, err);
-    quota_release(s, &hold);
-    *ret = hold.bytes;
-    return r;
-}
-
-struct build_upload *service_build_upload(struct service *s, const struct caller *who,
-                                          const char *id, uint64_t number, struct err *err) {
-    struct build_row row DEFER(build_row_done) = {.state = 0};
-    struct build *b;
-    uint64_t room;
-    if (allow(who, SCOPE_RUN, err) < 0 || build_find(s, who, id, &row, err) < 0 ||
-        upload_find_room(s, who, &room, err) < 0)
-        return NULL;
-    struct build_upload *u = xnew(struct build_upload);
-    *u = (struct build_upload){.service = s, .number = (size_t)number, .room = room};
-    memcpy(u->build, row.id, sizeof(u->build));
-    struct build *live = build_live(s, row.id);
-    struct build_archive *a = NULL;
-    if (live && number >= live->archive_count)
-        err_set(err, ERR_NOT_FOUND, "build '%s' has no archive %llu", row.id,
-                (unsigned long long)number);
-    else
-        a = upload_archive(u, &b, err);
-    if (a && (a->whole || a->coming)) {
-        err_set(err, ERR_EXISTS, "archive %llu of build '%s' has been sent",
-                (unsigned long long)number, row.id);
-        a = NULL;
-    }
-    if (a && (a->fd = open(s->place->home, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600)) < 0) {
-        err_sys(err, "cannot create a file for the archive of build '%s'", row.id);
-        a = NULL;
-    }
-    if (!a) {
-        free(u);
-        return NULL;
-    }
-    a->coming = true;
-    return u;
-}
-
-static uint64_t uploaded_by(const struct service *s, const char *owner) {
-    uint64_t sum = 0;
-    for (const struct build *b = s->images->builds; b; b = b->next)
-        for (size_t i = 0; strcmp(b->who.owner, owner) == 0 && i < b->archive_count; i++)
-            sum += b->archives[i].size;
-    return sum;
-}
-
-/* sum: bytes of files of all builds of the owner, with the `n` bytes that are about to be written
- */
-static int upload_check_room(const struct build_upload *u, uint64_t sum, size_t n,
-                             struct err *err) {
-    struct store_room room;
-    if (sum > BUILD_FILES_MAX)
-        return err_set(err, ERR_LIMIT,
-                       "the files of all builds of the owner are larger than %llu GiB",
-                       BUILD_FILES_MAX >> 30);
-    if (u->room && sum > u->room) {
-        err_set(err, ERR_LIMIT, "they are larger than the rest of the disk quota");
-        return err_remedy(err, "delete machines or images of the same owner");
-    }
-    if (store_admit(u->service->store, STORE_USES, err) < 0)
-        return -1;
-    store_room(u->service->store, &room);
-    if (room.free_bytes > n)
-        return 0;
-    err_set(err, ERR_LIMIT, "no disk space left in CARREL_HOME");
-    return err_remedy(err, "free space, for example with: carrel image prune");
-}
-
-int build_upload_add(struct build_upload *u, const void *bytes, size_t n, struct err *err) {
-    struct build *b;
-    struct build_archive *a = upload_archive(u, &b, err);
-    if (!a)
-        return -1;
-    if (upload_check_room(u, uploaded_by(u->service, b->who.owner) + n, n, err) < 0)
-        return err_wrap(err, "cannot store the files of build '%s'", u->build);
-    int r = write_all(a->fd, bytes, n);
-    if (r < 0)
-        return err_num(err, r, "cannot store the files of build '%s'", u->build);
-    a->size += n;
-    loop_timer_start(b->timer, BUILD_UPLOAD_MS, 0);
-    return 0;
-}
-
-int build_upload_end(struct build_upload *u, bool whole, struct err *err) {
-    struct build *b;
-    struct build_archive *a = upload_archive(u, &b, err);
-    free(u);
-    if (!a)
-        return -1;
-    a->coming = false;
-    a->whole = whole;
-    if (!whole) {
-        close_fd(&a->fd);
-        a->size = 0;
-        return 0;
-    }
-    for (size_t i = 0; i < b->archive_count; i++)
-        if (!b->archives[i].whole)
-            return 0;
-    build_start(b);
     return 0;
 }
 

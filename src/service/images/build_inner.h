@@ -97,6 +97,10 @@ void build_did(struct build *b, const struct err *err);
 /* Ends the build with an error, which gets the place of the step. */
 void build_fail(struct build *b, const struct err *err);
 void build_finish(struct build *b); /* all steps are done */
+/* All files of the build have come: it starts. */
+void build_uploaded(struct build *b);
+/* NULL: the build has ended. */
+struct build *build_live(struct service *s, const char *id);
 
 /* ---- build_steps.c ---- */
 

@@ -79,13 +79,30 @@ int service_build_cancel(struct service *s, const struct caller *who, const char
 
 /* ---- upload of an archive (tar) ---- */
 
+/*
+ * Worker threads write the archive to the disk, one piece after the other. `ended` is called once,
+ * unless the upload is cancelled; the upload is gone then.
+ */
+struct build_upload_events {
+    void *arg;
+    void (*room)(void *arg);                         /* build_upload_add() takes bytes again */
+    void (*ended)(void *arg, const struct err *err); /* err NULL: the whole archive is stored */
+};
+
 struct build_upload;
 struct build_upload *service_build_upload(struct service *s, const struct caller *who,
-                                          const char *id, uint64_t number, struct err *err);
-/* Fails with ERR_LIMIT if the files are too large, and with ERR_GONE if the build has ended. */
+                                          const char *id, uint64_t number,
+                                          const struct build_upload_events *events,
+                                          struct err *err);
+/*
+ * Adds bytes. 1: no more should come before `room`. -1 with ERR_LIMIT: the files are too large;
+ * with ERR_GONE: the build has ended. The caller then cancels the upload.
+ */
 int build_upload_add(struct build_upload *u, const void *bytes, size_t n, struct err *err);
-/* Ends the upload. whole: false discards it, so that it can be sent again. */
-int build_upload_end(struct build_upload *u, bool whole, struct err *err);
+/* No bytes follow. `ended` is called later, or before this function returns. */
+void build_upload_finish(struct build_upload *u);
+/* Discards the archive, so that it can be sent again. */
+void build_upload_cancel(struct build_upload *u);
 
 /* ---- log ---- */
 
