@@ -78,6 +78,18 @@ def test_files_are_shown_and_copied_without_keys(keyed, folder, claude):
     assert found.returncode == 1, found
 
 
+def test_keys_of_mcp_servers_stay_out(keyed, folder, claude, home):
+    """Variables and headers of MCP servers are where their users put tokens. The rest of a server is the control."""
+    rest = {"a": {"command": "serve-a", "args": ["--fast"]}, "b": {"type": "http", "url": "https://b.example/mcp"}}
+    servers = {"a": {**rest["a"], "env": {"TOKEN": KEY}}, "b": {**rest["b"], "headers": {"Authorization": KEY}, "oauth": {"clientSecret": KEY}}}
+    (home / ".claude.json").write_text(json.dumps({"mcpServers": servers}))
+    done = keyed.carrel("agent", "import-settings", "claude", "-y", cwd=folder, env=claude)
+    assert done.returncode == 0 and KEY not in done.stdout, done
+    assert json.loads(inside(keyed, ".claude.json"))["mcpServers"] == rest
+    for server, member in (("a", "env"), ("b", "headers"), ("b", "oauth")):
+        assert f"left out '{member}' of MCP server '{server}' of ~/.claude.json: it may have keys\n" in done.stdout, done
+
+
 def test_what_the_agent_wrote_into_a_shared_file_stays(keyed, folder, claude):
     assert keyed.carrel("agent", "import-settings", "claude", "-y", cwd=folder, env=claude).returncode == 0
     (m,) = json.loads(keyed.carrel("agent", "ls", "--json").stdout)["machines"]

@@ -3,7 +3,8 @@
  * into the home of the agent's machine.
  *
  * Only the files of the table are read. Logins, and members that hold keys or choose where model
- * calls go, are left out. What Carrel wrote for the agent wins over what is copied.
+ * calls go, are left out, also those of MCP servers. What Carrel wrote for the agent wins over what
+ * is copied.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -106,6 +107,27 @@ static json_t *setting_pick(json_t *all, const struct agent_setting *row) {
     return kept;
 }
 
+/* Deletes the members of one MCP server that hold keys, and says so. */
+static void setting_drop_keys(const char *path, const char *server, json_t *members) {
+    static const char *const keys[] = {"env", "environment", "headers", "oauth"};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+        if (json_object_del(members, keys[i]) == 0) {
+            printf("left out '%s' of MCP server '", keys[i]);
+            safe_text(stdout, server, strlen(server));
+            printf("' of ~/%s: it may have keys\n", path);
+        }
+}
+
+/* MCP servers are in one of these members, by their names. */
+static void setting_drop_server_keys(const char *path, json_t *kept) {
+    static const char *const lists[] = {"mcpServers", "mcp"};
+    const char *server;
+    json_t *members;
+    for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
+        json_object_foreach(json_object_get(kept, lists[i]), server, members)
+            setting_drop_keys(path, server, members);
+}
+
 static void setting_json(struct settings *s, const struct agent_setting *row) {
     char *text DEFER_FREE = setting_read(s, row->path);
     if (!text)
@@ -118,6 +140,7 @@ static void setting_json(struct settings *s, const struct agent_setting *row) {
     json_t *kept DEFER(json_decrefp) = setting_pick(all, row);
     if (!json_object_size(kept))
         return;
+    setting_drop_server_keys(row->path, kept);
     json_t *own DEFER(json_decrefp) = setting_own(s->agent->row, row->path, s->agent->slice.dir);
     if (own)
         json_object_update_recursive(kept, own);
