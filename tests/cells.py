@@ -78,6 +78,29 @@ PROGRAMS |= {
                      kv_get="(param i32 i32) (result i32)", kv_put="(param i32 i32 i32 i32) (result i32)", **ANSWERING),
 }
 
+
+
+def asking(function):
+    """Gives its standard input to this function of carrel.1, and prints the code (0: none) and then the answer."""
+    return (f'(module (import {WASI} "fd_read" (func $fd_read (param i32 i32 i32 i32) (result i32)))'
+            f' (import {WASI} "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))'
+            f' (import "carrel.1" "{function}" (func $ask (param i32 i32) (result i32)))'
+            ' (import "carrel.1" "answer" (func $answer (param i32 i32 i32) (result i32))) (memory (export "memory") 64)'
+            ' (func $say (param $at i32) (param $n i32) (i32.store (i32.const 16) (local.get $at))'
+            ' (i32.store (i32.const 20) (local.get $n)) (drop (call $fd_write (i32.const 1) (i32.const 16) (i32.const 1) (i32.const 24))))'
+            ' (func (export "_start") (local $n i32) (local $all i32)'
+            '  (block $end (loop $more (i32.store (i32.const 0) (i32.add (i32.const 1024) (local.get $all)))'
+            '   (i32.store (i32.const 4) (i32.const 65536)) (drop (call $fd_read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)))'
+            '   (br_if $end (i32.eqz (i32.load (i32.const 8))))'
+            '   (local.set $all (i32.add (local.get $all) (i32.load (i32.const 8)))) (br $more)))'
+            '  (local.set $n (call $ask (i32.const 1024) (local.get $all)))'
+            '  (i32.store8 (i32.const 100) (i32.add (i32.const 48) (select (i32.sub (i32.const 0) (local.get $n)) (i32.const 0)'
+            '   (i32.lt_s (local.get $n) (i32.const 0))))) (call $say (i32.const 100) (i32.const 1))'
+            '  (call $say (i32.const 2000000) (call $answer (i32.const 2000000) (i32.const 0) (i32.const 1048576)))))')
+
+
+PROGRAMS |= {"http": asking("http.request"), "model": asking("model.ask")}
+
 NOENT = 44  # of WASI
 
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 /* Row i has bit 1 << i. */
-static const char *const names[CAPABILITY_COUNT] = {"log",    "args", "result", "time",
-                                                    "random", "call", "kv"};
+static const char *const names[CAPABILITY_COUNT] = {"log",  "args", "result", "time", "random",
+                                                    "call", "kv",   "http",   "model"};
 
 const char *capability_name(size_t i) {
     return i < CAPABILITY_COUNT ? names[i] : NULL;

@@ -18,8 +18,10 @@ enum {
     CAPABILITY_RANDOM = 16,
     CAPABILITY_CALL = 32,
     CAPABILITY_KV = 64,
-    CAPABILITY_ALL = 127,
-    CAPABILITY_COUNT = 7,
+    CAPABILITY_HTTP = 128,
+    CAPABILITY_MODEL = 256,
+    CAPABILITY_ALL = 511,
+    CAPABILITY_COUNT = 9,
     CAPABILITIES_SIZE = 128, /* all names with commas; a column of the store has this size */
 };
 

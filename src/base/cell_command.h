@@ -4,12 +4,41 @@
  */
 #pragma once
 
+#include <stdint.h>
+
 /* The second name is for guests with MSG_FEATURE_ALLOW: two more words come before the program. */
 #define CELL_MACHINE_NAME "carrel-cell-command"
 #define CELL_ALLOWED_NAME "carrel-cell-allowed"
 
 enum {
+    CELL_ASKS_FD = 5,       /* socket to the daemon, if MSG_EXEC_ASKS was set */
     CELL_METER_FD = 3,      /* memory of the guest that gets the fuel used so far */
     CELL_WORDS_BEFORE = 4,  /* arguments before the program's name */
     CELL_ALLOWED_BEFORE = 6 /* the same under CELL_ALLOWED_NAME */
+};
+
+/*
+ * The socket of a command to the daemon. The worker sends one request, a head and its bytes, and
+ * then waits for the answer: a head and its bytes. Numbers are those of the host.
+ */
+enum cell_ask { CELL_ASK_HTTP = 1, CELL_ASK_MODEL };
+
+struct cell_ask_head {
+    uint32_t kind; /* enum cell_ask */
+    uint32_t len;
+};
+
+struct cell_answer_head {
+    int32_t code; /* len, or a code below 0: then the bytes are the reason */
+    uint32_t len;
+};
+
+/* Results of functions of carrel.1 that are not lengths. docs/reference/capabilities.md has them.
+ */
+enum cell_code {
+    CELL_CODE_INVALID = -1,
+    CELL_CODE_NOT_FOUND = -2,
+    CELL_CODE_DENIED = -3,
+    CELL_CODE_LIMIT = -4,
+    CELL_CODE_FAILED = -5,
 };

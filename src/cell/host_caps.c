@@ -66,6 +66,29 @@ static void do_result_json(struct session *s, struct pending *p) {
         p->trap = "cannot keep the result: out of memory";
 }
 
+/* The parent asks the daemon, which checks the capability again. */
+static void host_ask(struct session *s, struct pending *p, enum cell_ask kind) {
+    struct buf answer = BUF(HOST_TRANSFER_MAX);
+    const uint8_t *bytes = host_taken(s, p);
+    if (!bytes || s->replay)
+        return;
+    int32_t code = link_ask(s->link, kind, bytes, host_arg(p, 1), &answer);
+    if (code >= 0)
+        host_put_answer(p, 0, answer.data, answer.len);
+    else
+        host_put_failure(p, 0, code < HOST_FAILED ? HOST_FAILED : (enum host_code)code,
+                         answer.data ? answer.data : "");
+    buf_done(&answer);
+}
+
+static void do_http(struct session *s, struct pending *p) {
+    host_ask(s, p, CELL_ASK_HTTP);
+}
+
+static void do_model(struct session *s, struct pending *p) {
+    host_ask(s, p, CELL_ASK_MODEL);
+}
+
 /* --- states --- */
 
 static const char state_magic[8] = "CRLCAPS";
@@ -145,6 +168,10 @@ const struct host_func capability_functions[] = {
      .cost = 5000, .sized = 1, .has_answer = true, .run = host_do_kv_delete},
     {ROW("kv.list", CAPABILITY_KV), .type = {TAKES(2, WASM_I32, WASM_I32), GIVES(WASM_I32)},
      .cost = 5000, .sized = 1, .has_answer = true, .run = host_do_kv_list},
+    {ROW("http.request", CAPABILITY_HTTP), .type = {TAKES(2, WASM_I32, WASM_I32), GIVES(WASM_I32)},
+     .cost = 20000, .sized = 1, .has_answer = true, .run = do_http},
+    {ROW("model.ask", CAPABILITY_MODEL), .type = {TAKES(2, WASM_I32, WASM_I32), GIVES(WASM_I32)},
+     .cost = 20000, .sized = 1, .has_answer = true, .run = do_model},
 };
 const size_t capability_function_count =
     sizeof(capability_functions) / sizeof(*capability_functions);

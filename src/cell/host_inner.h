@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "base/cell_command.h"
 #include "cell/session.h"
 
 enum {
@@ -11,14 +12,13 @@ enum {
     HOST_FUEL_BYTES = 8,         /* in front of an answer in the log: the fuel it cost */
 };
 
-/* Results of functions of carrel.1 that are not lengths. docs/reference/capabilities.md has them.
- */
+/* The codes of base/cell_command.h. */
 enum host_code {
-    HOST_INVALID = -1,
-    HOST_NOT_FOUND = -2,
-    HOST_DENIED = -3,
-    HOST_LIMIT = -4,
-    HOST_FAILED = -5,
+    HOST_INVALID = CELL_CODE_INVALID,
+    HOST_NOT_FOUND = CELL_CODE_NOT_FOUND,
+    HOST_DENIED = CELL_CODE_DENIED,
+    HOST_LIMIT = CELL_CODE_LIMIT,
+    HOST_FAILED = CELL_CODE_FAILED,
 };
 
 /* A host call in progress. */

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 
 #include "base/banned.h"
+#include "base/cell_command.h"
 #include "base/defer.h"
 #include "base/native.h"
 #include "base/siphash.h"
@@ -36,6 +37,7 @@ enum frame_kind {
     FRAME_MONOTONIC,
     FRAME_READ,
     FRAME_WAIT,
+    FRAME_ASK,
     FRAME_EXIT,
     FRAME_END
 };
@@ -44,7 +46,7 @@ struct frame {
     uint32_t kind, len;
 };
 
-enum { FRAME_MAX = 1 << 20 };
+enum { ANSWER_MAX = 1 << 20, FRAME_MAX = ANSWER_MAX + sizeof(struct cell_ask_head) };
 
 static int write_all(int fd, const void *bytes, size_t len) {
     const char *p = bytes;
@@ -155,6 +157,24 @@ bool link_wait(struct link *l, bool for_input, uint64_t timeout_ns) {
     if (read_all(l->fd, &answer, sizeof(answer)) < 0)
         _exit(1);
     return answer;
+}
+
+/* The frame has the head and the bytes that go to the daemon. */
+int32_t link_ask(struct link *l, uint32_t kind, const void *bytes, size_t len, struct buf *ret) {
+    const struct cell_ask_head ask = {.kind = kind, .len = (uint32_t)len};
+    struct frame f = {.kind = FRAME_ASK, .len = (uint32_t)(sizeof(ask) + len)};
+    struct cell_answer_head head;
+    char chunk[16384];
+    if (write_all(l->fd, &f, sizeof(f)) < 0 || write_all(l->fd, &ask, sizeof(ask)) < 0 ||
+        write_all(l->fd, bytes, len) < 0 || read_all(l->fd, &head, sizeof(head)) < 0)
+        _exit(1);
+    for (size_t left = head.len; left;) {
+        size_t n = left < sizeof(chunk) ? left : sizeof(chunk);
+        if (read_all(l->fd, chunk, n) < 0 || !buf_add(ret, chunk, n))
+            _exit(1);
+        left -= n;
+    }
+    return head.code;
 }
 
 /* --- the seccomp filter --- */
@@ -432,6 +452,46 @@ static int answer_wait(struct received *r, const char *bytes, size_t len) {
     return write_all(r->fd, &answer, sizeof(answer));
 }
 
+/* A daemon that is gone must not end this process with SIGPIPE. */
+static bool send_all(int fd, const char *bytes, size_t len) {
+    for (size_t at = 0; at < len;) {
+        ssize_t n = send(fd, bytes + at, len - at, MSG_NOSIGNAL);
+        if (n < 0 && errno != EINTR)
+            return false;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+static int say_unreachable(struct received *r) {
+    static const char why[] = "the daemon cannot be reached: it was restarted, or there is none";
+    const struct cell_answer_head head = {CELL_CODE_FAILED, sizeof(why) - 1};
+    return write_all(r->fd, &head, sizeof(head)) < 0 ? -1 : write_all(r->fd, why, sizeof(why) - 1);
+}
+
+/* Passes a question to the daemon, and its answer to the child. */
+static int answer_ask(struct received *r, const char *bytes, size_t len) {
+    struct cell_ask_head ask;
+    struct cell_answer_head head;
+    int fd = r->jail->asks_fd;
+    if (len < sizeof(ask))
+        return -1;
+    memcpy(&ask, bytes, sizeof(ask));
+    if (ask.len != len - sizeof(ask))
+        return -1;
+    if (fd <= 0 || !send_all(fd, bytes, len) || read_all(fd, &head, sizeof(head)) < 0 ||
+        head.len > ANSWER_MAX) {
+        r->jail->asks_fd = 0; /* after a failure the two sides no longer agree */
+        return say_unreachable(r);
+    }
+    char *answer DEFER_FREE = malloc((size_t)head.len + 1);
+    if (!answer || read_all(fd, answer, head.len) < 0) {
+        r->jail->asks_fd = 0;
+        return say_unreachable(r);
+    }
+    return write_all(r->fd, &head, sizeof(head)) < 0 ? -1 : write_all(r->fd, answer, head.len);
+}
+
 static int on_question(struct received *r, enum frame_kind kind, const char *bytes, size_t len) {
     uint8_t answer[JAIL_MAX_RANDOM];
     uint32_t size;
@@ -466,6 +526,8 @@ static int on_frame(struct received *r, const struct frame *f, char *bytes) {
         return buf_add(&r->jail->log, bytes, f->len) ? 0 : -1;
     case FRAME_WAIT:
         return answer_wait(r, bytes, f->len);
+    case FRAME_ASK:
+        return answer_ask(r, bytes, f->len);
     case FRAME_CLOCK:
     case FRAME_MONOTONIC:
     case FRAME_READ:

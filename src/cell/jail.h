@@ -52,6 +52,12 @@ ssize_t link_read(struct link *l, void *bytes, size_t len);
 /* Called by the child: waits for the time or, if for_input, until input can be read: then true. */
 bool link_wait(struct link *l, bool for_input, uint64_t timeout_ns);
 
+/*
+ * Called by the child: asks the daemon (base/cell_command.h). Returns the code of the answer, whose
+ * bytes are added to *ret. Without a socket to the daemon, the code says that the call failed.
+ */
+int32_t link_ask(struct link *l, uint32_t kind, const void *bytes, size_t len, struct buf *ret);
+
 /* True if system calls are filtered. False with sanitizers, which need further system calls. */
 bool jail_is_tight(void);
 
@@ -78,6 +84,7 @@ struct jail {
     size_t n_dirs;
     int sockets[JAIL_SOCKETS_MAX]; /* listening sockets that it may use */
     size_t n_sockets;
+    int asks_fd;         /* socket to the daemon, in a machine; 0: none */
     const char *spawner; /* program that makes the root directory; NULL: beside this program */
     /*
      * This process has no other files than those of a cell machine, and nobody reads its output

@@ -130,6 +130,7 @@ static int run_program(struct cell_options *o, const char *path, const struct bu
                      .dirs = {{"/", false}},
                      .n_dirs = 1,
                      .is_in_machine = true,
+                     .asks_fd = fcntl(CELL_ASKS_FD, F_GETFD) < 0 ? 0 : CELL_ASKS_FD,
                      .state = BUF(0),
                      .log = BUF(0)};
     int status = jail_run(&j, verb_run, &job, &err);

@@ -270,6 +270,10 @@ static int check_files(const struct args *a, const struct cell_options *o, struc
         return err_set(err, ERR_INVALID,
                        "--resume continues the suspended call: leave out --invoke, --args, --env "
                        "and words after --");
+    if (o->allow & (CAPABILITY_HTTP | CAPABILITY_MODEL)) {
+        err_set(err, ERR_INVALID, "--allow http and --allow model need a cell machine");
+        return err_remedy(err, "see carrel new --kind cell");
+    }
     if (o->allow & CAPABILITY_KV && !o->kv)
         return err_set(err, ERR_INVALID, "--allow kv needs --kv DIR");
     if (o->kv && o->dir_count == CELL_MAX_DIRS)

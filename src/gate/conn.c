@@ -119,10 +119,12 @@ void conn_end(struct conn *c, bool reset, const char *why) {
     loop_defer(c->machine->gate->loop, &c->later);
 }
 
-void conn_new(struct gate_machine *m, int fd, bool is_proxy) {
+static void conn_add(struct gate_machine *m, int fd, const struct conn *kind) {
     struct conn *c = xnew(struct conn);
     struct err err;
-    *c = (struct conn){.machine = m, .is_proxy = is_proxy, .first = BUF(HELLO_MAX)};
+    *c = *kind;
+    c->machine = m;
+    c->first = BUF(HELLO_MAX);
     c->client.fd = c->server.fd = -1;
     c->later = (struct loop_call){.fn = free_later, .arg = c};
     c->more = (struct loop_call){.fn = go_on, .arg = c};
@@ -139,6 +141,19 @@ void conn_new(struct gate_machine *m, int fd, bool is_proxy) {
         return;
     }
     conn_begin(c);
+}
+
+void conn_new(struct gate_machine *m, int fd, bool is_proxy) {
+    conn_add(m, fd, &(struct conn){.is_proxy = is_proxy});
+}
+
+/* As if the gate had terminated TLS: requests are decided one by one, and go to a TLS server. */
+void conn_new_inside(struct gate_machine *m, int fd, bool is_tls) {
+    conn_add(m, fd,
+             &(struct conn){.is_proxy = true,
+                            .is_terminated = is_tls,
+                            .knows_protocol = is_tls,
+                            .protocol = is_tls ? PROTOCOL_TLS : PROTOCOL_HTTP});
 }
 
 void conn_linger(struct conn *c) {

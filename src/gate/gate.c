@@ -296,6 +296,18 @@ static void accept_some(struct door *d, bool is_proxy) {
     }
 }
 
+int gate_enter(struct gate_machine *m, bool is_tls, struct err *err) {
+    int ends[2];
+    if (m->conn_count >= GATE_CONNECTIONS)
+        return err_set(err, ERR_LIMIT, "machine '%s' has too many connections", m->id);
+    if (is_tls && !m->gate->trust)
+        return err_set(err, ERR_UNSUPPORTED, "the gate has no certificates to verify servers with");
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+        return err_sys(err, "cannot connect to the gate");
+    conn_new_inside(m, ends[0], is_tls);
+    return ends[1];
+}
+
 /* ---- name lookups ---- */
 
 /* New host names are written to the store, so their rate is limited. */

@@ -134,6 +134,13 @@ const struct secret_grants *gate_grants(const struct gate_machine *m);
 /* Sets the one database that the machine may use; NULL: none. */
 void gate_set_database(struct gate_machine *m, const struct pg_database *d);
 
+/*
+ * Makes a connection of the machine that begins in this process, for requests of cells. Returns the
+ * client's end, nonblocking, or -1. The client sends requests with absolute URLs, as to a proxy;
+ * all of them are https (is_tls) or all http. The gate itself speaks TLS with the server.
+ */
+int gate_enter(struct gate_machine *m, bool is_tls, struct err *err);
+
 const char *gate_machine_id(const struct gate_machine *m);
 
 /* Returns a linked list of the requests that wait for an approval and of those that were let

@@ -145,6 +145,8 @@ struct conn {
 
 /* Starts an accepted connection; takes ownership of fd. */
 void conn_new(struct gate_machine *m, int fd, bool is_proxy);
+/* Starts a connection of gate_enter(). */
+void conn_new_inside(struct gate_machine *m, int fd, bool is_tls);
 /* Ends the connection; it is freed later by the loop. why (may be NULL) is the reason; reset: the
  * peer sees a reset. */
 void conn_end(struct conn *c, bool reset, const char *why);

@@ -183,7 +183,7 @@ static const char *take_authority(struct conn *c, const struct http_head *h) {
         (h->form == HTTP_AUTHORITY && !port))
         return "the host in the URL is not valid";
     if (!port)
-        port = 80;
+        port = c->is_terminated ? 443 : 80;
     if (strcmp(host, c->host) != 0 || port != c->port)
         channel_close(&c->server);
     snprintf(c->host, sizeof(c->host), "%s", host);

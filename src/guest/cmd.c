@@ -246,7 +246,8 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
 }
 
 static bool exec_is_sound(const struct frame *f, const struct msg_exec *e) {
-    uint32_t fds = stdio_count_fds(e->stdio) + (e->flags & MSG_EXEC_LOG ? 1 : 0);
+    uint32_t fds = stdio_count_fds(e->stdio) + (e->flags & MSG_EXEC_LOG ? 1 : 0) +
+                   (e->flags & MSG_EXEC_ASKS ? 1 : 0);
     bool has_name = !(e->flags & MSG_EXEC_NAMED) || (e->env.count > 0 && e->cwd.n > 0);
     bool has_log = e->flags & MSG_EXEC_LOG || !(e->flags & MSG_EXEC_COPY);
     return f->head.id != 0 && e->argv.count > 0 && has_name && has_log &&
@@ -309,6 +310,8 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
                       const struct msg_exec *e) {
     struct conn *c = cmd->conn;
     struct stdio io DEFER(stdio_done) = STDIO_NONE;
+    int count = f->head.flags & FRAME_FDS_MASK; /* checked by exec_is_sound() */
+    int asks DEFER_CLOSE = e->flags & MSG_EXEC_ASKS ? TAKE_FD(c->fds[count - 1]) : -1;
     struct start s = {.exec = e,
                       .files = g->command_files,
                       .procs = cmd->tree ? cmd->tree->procs : -1,
@@ -329,6 +332,7 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
     s.is_session = e->stdio[0] == MSG_STDIO_PTY;
     s.worker = g->worker;
     s.meter = cmd->meter;
+    s.asks = asks;
     start_process(&s);
     g->is_childless = g->is_childless && s.failed_errno;
     if (s.failed_errno) {

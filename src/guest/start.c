@@ -89,10 +89,11 @@ enum { WORKER_FD = CELL_METER_FD + 1, ABOVE_FDS = 16 };
  */
 static int keep_worker(const struct start *s) {
     int meter = fcntl(s->meter, F_DUPFD, ABOVE_FDS), worker = fcntl(s->worker, F_DUPFD, ABOVE_FDS);
-    return meter < 0 || worker < 0 || dup2(meter, CELL_METER_FD) < 0 ||
-                   dup3(worker, WORKER_FD, O_CLOEXEC) < 0
-               ? -1
-               : 0;
+    int asks = s->asks > 0 ? fcntl(s->asks, F_DUPFD, ABOVE_FDS) : 0;
+    if (meter < 0 || worker < 0 || asks < 0 || dup2(meter, CELL_METER_FD) < 0 ||
+        dup3(worker, WORKER_FD, O_CLOEXEC) < 0)
+        return -1;
+    return asks > 0 && dup2(asks, CELL_ASKS_FD) < 0 ? -1 : 0;
 }
 
 /* Sets descriptors 0, 1 and 2 of the command and closes all others. */
@@ -109,7 +110,7 @@ static int set_stdio(struct start *s) {
     }
     if (keep_worker(s) < 0)
         return -1;
-    (void)!syscall(SYS_close_range, WORKER_FD + 1u, ~0u, 0u);
+    (void)!syscall(SYS_close_range, s->asks > 0 ? CELL_ASKS_FD + 1u : WORKER_FD + 1u, ~0u, 0u);
     return 0;
 }
 

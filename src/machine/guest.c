@@ -89,6 +89,10 @@ bool guest_takes_capabilities(const struct guest *g) {
     return guest_is_cell(g) && guest_features(g) & MSG_FEATURE_ALLOW;
 }
 
+bool guest_passes_asks(const struct guest *g) {
+    return guest_is_cell(g) && guest_features(g) & MSG_FEATURE_ASKS;
+}
+
 bool guest_has_copies(const struct guest *g) {
     return !guest_incarnation(g) || guest_features(g) & MSG_FEATURE_COPY;
 }

@@ -38,6 +38,8 @@ bool guest_has_names(const struct guest *g);
 bool guest_is_cell(const struct guest *g);
 /* True: the guest is a cell whose worker takes capabilities of programs (MSG_FEATURE_ALLOW). */
 bool guest_takes_capabilities(const struct guest *g);
+/* True: the guest also passes the socket of a command on (MSG_FEATURE_ASKS). */
+bool guest_passes_asks(const struct guest *g);
 /* False: the guest has said that it cannot copy output to descriptors (MSG_EXEC_COPY). */
 bool guest_has_copies(const struct guest *g);
 

@@ -28,10 +28,7 @@ static int check_cell(const struct machine_request *r, struct err *err) {
     } rows[] = {
         {r->dirs.count, "directories of the host (--dir)"},
         {r->volumes.count, "volumes (--volume)"},
-        {r->net.count, "network rules (--net)"},
-        {r->secrets.count, "secrets (--secret)"},
         {r->grants.count, "grants of files, repositories and databases"},
-        {r->models.allow || r->models.tokens.is || r->models.money.is, "models (--models)"},
         {r->guard, "the network guard (--guard)"},
         {r->limits.pids.is, "a limit of processes (--pids)"},
     };

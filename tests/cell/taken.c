@@ -165,10 +165,67 @@ static int write_elsewhere(int dir) {
     return write(STDERR_FILENO, "", 0) == 0;
 }
 
+/* Sends a request to the daemon, `claimed` bytes long; true if it was carried out. */
+static int forge_ask(uint32_t kind, uint32_t claimed, const char *json) {
+    const struct cell_ask_head head = {.kind = kind, .len = claimed};
+    struct cell_answer_head answer;
+    size_t n = strlen(json);
+    return send(CELL_ASKS_FD, &head, sizeof(head), MSG_NOSIGNAL) == sizeof(head) &&
+           send(CELL_ASKS_FD, json, n, MSG_NOSIGNAL) == (ssize_t)n &&
+           recv(CELL_ASKS_FD, &answer, sizeof(answer), MSG_WAITALL) == sizeof(answer) &&
+           answer.code >= 0;
+}
+
+#define FORGED "{\"url\":\"http://nowhere.test/\"}"
+
+static int ask_http(int dir) {
+    (void)dir;
+    return forge_ask(CELL_ASK_HTTP, sizeof(FORGED) - 1, FORGED);
+}
+
+/* The program of the machine could not import this function. */
+static int ask_model(int dir) {
+    (void)dir;
+    return forge_ask(CELL_ASK_MODEL, 2, "{}");
+}
+
+static int ask_unknown(int dir) {
+    (void)dir;
+    return forge_ask(UINT32_MAX, sizeof(FORGED) - 1, FORGED);
+}
+
+static int ask_without_end(int dir) {
+    (void)dir;
+    return forge_ask(CELL_ASK_HTTP, UINT32_MAX, FORGED);
+}
+
+/* The second one comes while the first is answered: each has its answer, in order. */
+static int ask_twice(int dir) {
+    (void)dir;
+    const struct cell_ask_head head = {.kind = CELL_ASK_HTTP, .len = sizeof(FORGED) - 1};
+    struct cell_answer_head answer;
+    char bytes[8192];
+    for (int i = 0; i < 2; i++)
+        if (send(CELL_ASKS_FD, &head, sizeof(head), MSG_NOSIGNAL) < 0 ||
+            send(CELL_ASKS_FD, FORGED, sizeof(FORGED) - 1, MSG_NOSIGNAL) < 0)
+            return 0;
+    for (int i = 0; i < 2; i++)
+        if (recv(CELL_ASKS_FD, &answer, sizeof(answer), MSG_WAITALL) != sizeof(answer) ||
+            answer.code < 0 || answer.len > sizeof(bytes) ||
+            recv(CELL_ASKS_FD, bytes, answer.len, MSG_WAITALL) != (ssize_t)answer.len)
+            return 0;
+    return 1;
+}
+
 static const struct {
     const char *name;
     int (*run)(int dir);
 } attacks[] = {
+    {"ask-http", ask_http},
+    {"ask-model", ask_model},
+    {"ask-unknown", ask_unknown},
+    {"ask-without-end", ask_without_end},
+    {"ask-twice", ask_twice},
     {"read-absolute", read_absolute},
     {"read-upwards", read_upwards},
     {"read-through-link", read_through_link},

@@ -221,14 +221,12 @@ def test_unsupported_operations_say_so(daemon, cell):
                        (daemon.post, (execs, {"argv": ["hello"], "terminal": True, "background": True})),
                        (daemon.post, (execs, {"argv": ["hello"], "user": "user"})),
                        (daemon.post, (execs, {"argv": ["hello"], "cwd": "/data"})),
-                       (daemon.post, (f"/v1/machines/{m}/net/rules", {"target": "example.com"})),
                        (daemon.post, (f"/v1/machines/{m}/exposures", {"port": 80})),
                        (daemon.post, (f"/v1/machines/{m}/grants", {"kind": "env", "what": "A", "value": "b"})),
                        (daemon.patch, (f"/v1/machines/{m}", {"limits": {"pids": 9}}))]:
         why = refused(call, *args)
         assert (why.code, why.status) == ("unsupported", 501), (args, why)
-    for fields in ({"net": [{"target": "example.com"}]}, {"models": {"allow": True}}, {"limits": {"pids": 9}},
-                   {"secrets": [{"name": "A", "host": "example.com"}]}, {"guard": True},
+    for fields in ({"limits": {"pids": 9}}, {"guard": True},
                    {"grants": [{"kind": "env", "what": "A", "value": "b"}]}):
         assert refused(cell, **fields).code == "unsupported", fields
     assert refused(cell, volumes=[{"name": "data", "at": "/data"}]).code == "unsupported"

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+import cells
 from carrel import BUILD, PROGRAM
 from daemon import Daemon, Refused
 
@@ -339,3 +340,22 @@ def test_the_vendors_clients_work_unchanged_inside(daemon, packages, form):
     seen = json.loads(done["stdout"])
     assert "error" not in seen and [t["text"] for t in seen["turns"]] == ["I look. é ✓", "Done."], seen
     assert (daemon.spent(box)["calls"], daemon.spent(box)["tokens"]) == (2, 108)
+
+
+def test_program_of_a_cell_asks_a_model_within_its_budget(daemon):
+    daemon.request("POST", "/v1/images", cells.image(), name="programs")
+    make = lambda **fields: daemon.machine(kind="cell", image="programs", **fields)
+
+    def ask(machine, body=CHAT):
+        done = daemon.exec(machine, ["model"], stdin=json.dumps(body))
+        assert done["exec"]["status"] == 0, done
+        return -int(done["stdout"][0]), done["stdout"][1:]
+    m = make(allow="model", models={"tokens": 50000})
+    code, text = ask(m)
+    assert code == 0 and "I look." in json.loads(text)["choices"][0]["message"]["content"]
+    assert daemon.spent(m)["tokens"] == 43
+    assert daemon.notes(m, "model.call")[0]["detail"]["tokens"] == 43
+    code, text = ask(make(allow="model"))  # the capability alone does not reach a model
+    assert code == -5 and text.startswith("status 403: "), text
+    code, text = ask(make(allow="model", models={"tokens": 1}))
+    assert code == -5 and text.startswith("status 4"), text

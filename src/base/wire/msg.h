@@ -171,6 +171,7 @@ enum msg_feature {
     MSG_FEATURE_COPY = 32,      /* the guest knows MSG_EXEC_COPY */
     MSG_FEATURE_CELL = 64,      /* every command runs in the cell worker, never as a program */
     MSG_FEATURE_ALLOW = 128,    /* cell: the worker takes capabilities (base/cell_command.h) */
+    MSG_FEATURE_ASKS = 256,     /* cell: the guest knows MSG_EXEC_ASKS */
 };
 
 struct msg_hello {
@@ -224,6 +225,8 @@ enum msg_exec_flag {
      * output of background processes goes only to the log.
      */
     MSG_EXEC_COPY = 64,
+    /* The last descriptor attached, after the log, is a socket that the cell worker gets. */
+    MSG_EXEC_ASKS = 128,
 };
 
 #define MSG_CWD_HOME "~"

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "service/exec/asks.h"
 #include "service/exec/inner.h"
 #include "service/schema.h"
 
@@ -35,6 +36,7 @@ struct live_execs *live_execs_new(void) {
 }
 
 void live_execs_free(struct live_execs *e) {
+    asks_free_all(e->asks);
     free(e);
 }
 

@@ -30,6 +30,7 @@ struct live_execs {
     uint32_t running;   /* commands, tools and programs */
     uint32_t counted;   /* running, or with open streams; see exec_count() */
     uint64_t oom_kills; /* out-of-memory kills that were already reported */
+    struct asks *asks;  /* sockets of commands in a cell machine */
 };
 
 /* How far the outcome of a command is saved. The value only increases. */
@@ -126,9 +127,9 @@ void exec_listen(struct exec *x);
 
 /* ---- exec/streams.c ---- */
 
-/* Descriptors that go to the guest with a command: pipes of the caller, then the log. */
+/* Descriptors that go to the guest with a command: pipes of the caller, the log, the socket. */
 struct exec_fds {
-    int v[4];
+    int v[5];
     uint32_t count;
 };
 

@@ -258,13 +258,14 @@ static int check_capabilities(const struct cell_limits *limits, struct err *err)
 
 int exec_plan_make_cell(struct exec_plan *ret, const struct exec_request *r,
                         const struct cell_limits *limits, const struct exec_defaults *image,
-                        const struct texts *machine_env, struct err *err) {
+                        const struct texts *network_env, const struct texts *machine_env,
+                        struct err *err) {
     struct gathering g = {.count = 0};
     *ret = (struct exec_plan){0};
     if (check_cell_request(r, err) < 0 || check_capabilities(limits, err) < 0 ||
         set_argv(ret, r, err) < 0 || (image && gather_pairs(&g, &image->env, err) < 0) ||
-        gather_pairs(&g, machine_env, err) < 0 || gather_pairs(&g, &r->env, err) < 0 ||
-        plan_settle(ret, &g, err) < 0) {
+        gather_pairs(&g, network_env, err) < 0 || gather_pairs(&g, machine_env, err) < 0 ||
+        gather_pairs(&g, &r->env, err) < 0 || plan_settle(ret, &g, err) < 0) {
         exec_plan_done(ret);
         return -1;
     }

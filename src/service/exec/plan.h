@@ -54,5 +54,6 @@ struct cell_limits {
 /* As exec_plan_make(), for a cell machine: argv names a program of the machine. */
 int exec_plan_make_cell(struct exec_plan *ret, const struct exec_request *r,
                         const struct cell_limits *limits, const struct exec_defaults *image,
-                        const struct texts *machine_env, struct err *err);
+                        const struct texts *network_env, const struct texts *machine_env,
+                        struct err *err);
 void exec_plan_done(struct exec_plan *p);

@@ -152,8 +152,9 @@ static int programs_allowed(struct service *s, const struct caller *who,
     if (wanted & ~had)
         return programs_lack(l, had, wanted & ~had, err);
     if (wanted & ~(uint32_t)PROGRAM_CAPABILITIES) {
-        err_set(err, ERR_UNSUPPORTED,
-                "the capabilities call and kv are for programs in the files of a machine");
+        err_set(
+            err, ERR_UNSUPPORTED,
+            "the capabilities call, kv, http and model are for programs in the files of a machine");
         return err_remedy(err, "write the program to /bin/NAME.wasm, and run it with exec");
     }
     return 0;

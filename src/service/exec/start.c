@@ -5,8 +5,10 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
+#include "base/log.h"
 #include "base/text/base64.h"
 #include "service/cells.h"
+#include "service/exec/asks.h"
 #include "service/exec/inner.h"
 #include "service/exec/plan.h"
 #include "service/fields.h"
@@ -220,10 +222,30 @@ void service_exec(struct service *s, const struct caller *who, const char *machi
     start_exec(&e);
 }
 
+/*
+ * In a cell machine with capabilities that need the daemon, adds the socket of the command. Without
+ * one the command runs too, and these functions fail.
+ */
+static int start_asks(struct live *l, struct msg_exec *exec, struct exec_fds *fds) {
+    struct err err;
+    if (!live_is_cell(l) || !asks_are_allowed(l))
+        return -1;
+    int fd = asks_open(l, &err);
+    if (fd < 0) {
+        log_line(LOG_WARN, "service", "open the socket of a command: %s id=%s", err.text,
+                 l->row.id);
+        return -1;
+    }
+    exec->flags |= MSG_EXEC_ASKS;
+    fds->v[fds->count++] = fd;
+    return fd;
+}
+
 /* Sends the command to the guest. A caller of a background command is answered once it runs. */
 static void start_send(struct exec_later *e, struct live *l, struct exec *x, struct exec_plan *plan,
-                       const struct exec_fds *fds) {
+                       struct exec_fds *fds) {
     const struct exec_request *r = e->request;
+    int asks = start_asks(l, &plan->exec, fds);
     if (!r->background)
         plan->exec.flags |= MSG_EXEC_QUIET;
     if (r->kill_left)
@@ -239,6 +261,7 @@ static void start_send(struct exec_later *e, struct live *l, struct exec *x, str
         x->done_arg = e->arg;
     }
     guest_exec(l->machine->guest, &x->command, &plan->exec, fds->v, fds->count);
+    close_fd(&asks);
     exec_feed(x);
     if (r->background)
         exec_unref(x);
@@ -266,7 +289,8 @@ static int start_plan(struct live *l, const struct exec_request *r, struct exec_
         .mem_bytes = row->mem_bytes,
         .allowed = row->allowed,
         .machine = row->name[0] ? row->name : row->id,
-        .knows_allow = guest_takes_capabilities(l->machine->guest),
+        .knows_allow = guest_takes_capabilities(l->machine->guest) &&
+                       (!asks_are_allowed(l) || guest_passes_asks(l->machine->guest)),
     };
     if (!live_is_cell(l))
         return exec_plan_make(ret, r, live_defaults(l), net_env(l), &l->env, l->cwd,
@@ -275,7 +299,7 @@ static int start_plan(struct live *l, const struct exec_request *r, struct exec_
     if (!guest_is_cell(l->machine->guest))
         return err_set(err, ERR_BUSY, "the guest of machine '%s' has not said that it is a cell",
                        row->id);
-    return exec_plan_make_cell(ret, r, &limits, live_defaults(l), &l->env, err);
+    return exec_plan_make_cell(ret, r, &limits, live_defaults(l), net_env(l), &l->env, err);
 }
 
 static void start_exec(struct exec_later *e) {

@@ -1,4 +1,5 @@
 #include "service/net/net.h"
+#include "service/cells.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,6 +178,11 @@ void net_attach_made(struct live *l) {
     int doors[PLAN_GATE_FDS];
     for (int i = 0; i < PLAN_GATE_FDS; i++)
         doors[i] = TAKE_FD(m->doors[i]);
+    if (live_is_cell(l)) { /* its programs enter the gate in this process: exec/asks.h */
+        for (int i = 0; i < PLAN_GATE_FDS; i++)
+            close_fd(&doors[i]);
+        return;
+    }
     if (doors[0] < 0)
         net_attach_adopted(l); /* the machine was created, but the spawner's answer was lost */
     else if (gate_listen(l->gate, doors, &err) < 0)
@@ -198,6 +204,8 @@ static void doors_came(void *arg, const int *doors, const struct err *failed) {
 }
 
 void net_attach_adopted(struct live *l) {
+    if (live_is_cell(l))
+        return;
     l->net->opening = true;
     l->net->doors_ms = 0;
     live_ref(l);

@@ -16,6 +16,7 @@
 #include "base/secret.h"
 #include "gate/java_store.h"
 #include "gate/nss_store.h"
+#include "service/cells.h"
 #include "service/models/models.h"
 #include "service/net/inner.h"
 #include "service/steps/barrier.h"
@@ -365,7 +366,8 @@ static void hand_over_now(void *arg) {
 
 static void trust(struct live *l, bool in_step, service_done_fn *done, void *arg) {
     struct err err;
-    if (l->net->trust != TRUST_NONE || !l->machine || !l->machine->guest) {
+    /* Programs of a cell have no TLS of their own: the gate speaks it with servers. */
+    if (l->net->trust != TRUST_NONE || !l->machine || !l->machine->guest || live_is_cell(l)) {
         done(arg, NULL);
         return;
     }
