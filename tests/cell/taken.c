@@ -165,7 +165,7 @@ static int write_elsewhere(int dir) {
     return write(STDERR_FILENO, "", 0) == 0;
 }
 
-/* Sends a request to the daemon, `claimed` bytes long; true if it was carried out. */
+/* Sends a request to the daemon, `claimed` bytes long; true if the daemon did not deny it. */
 static int forge_ask(uint32_t kind, uint32_t claimed, const char *json) {
     const struct cell_ask_head head = {.kind = kind, .len = claimed};
     struct cell_answer_head answer;
@@ -173,7 +173,7 @@ static int forge_ask(uint32_t kind, uint32_t claimed, const char *json) {
     return send(CELL_ASKS_FD, &head, sizeof(head), MSG_NOSIGNAL) == sizeof(head) &&
            send(CELL_ASKS_FD, json, n, MSG_NOSIGNAL) == (ssize_t)n &&
            recv(CELL_ASKS_FD, &answer, sizeof(answer), MSG_WAITALL) == sizeof(answer) &&
-           answer.code >= 0;
+           answer.code != CELL_CODE_DENIED;
 }
 
 #define FORGED "{\"url\":\"http://nowhere.test/\"}"
