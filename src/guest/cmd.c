@@ -237,21 +237,18 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
         ask_for_spares(g, SPARES_ASK, now);
     else
         ask_later(g);
-    /*
-     * The spawner may be dead. A client that needs the spawner starts it again, so waiting for a
-     * spare cgroup can succeed.
-     */
+    /* A dead spawner is started again by the next client that needs it, so waiting can succeed. */
     *ret_wait = spawner(g) != c && (!c->stalled_ns || now - c->stalled_ns < STALL_MAX_NS);
     return tree;
 }
 
 static bool exec_is_sound(const struct frame *f, const struct msg_exec *e) {
-    uint32_t fds = stdio_count_fds(e->stdio) + (e->flags & MSG_EXEC_LOG ? 1 : 0) +
-                   (e->flags & MSG_EXEC_ASKS ? 1 : 0);
+    uint32_t fds = f->head.flags & FRAME_FDS_MASK;
+    uint32_t more = (e->flags & MSG_EXEC_LOG ? 1 : 0) + (e->flags & MSG_EXEC_ASKS ? 1 : 0);
     bool has_name = !(e->flags & MSG_EXEC_NAMED) || (e->env.count > 0 && e->cwd.n > 0);
     bool has_log = e->flags & MSG_EXEC_LOG || !(e->flags & MSG_EXEC_COPY);
     return f->head.id != 0 && e->argv.count > 0 && has_name && has_log &&
-           stdio_is_sound(e->stdio) && fds == (f->head.flags & FRAME_FDS_MASK) &&
+           stdio_is_sound(e->stdio) && fds == stdio_count_fds(e->stdio) + more &&
            (e->window == 0 || (e->window >= MSG_WINDOW_MIN && e->window <= MSG_WINDOW_MAX));
 }
 
@@ -310,8 +307,8 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
                       const struct msg_exec *e) {
     struct conn *c = cmd->conn;
     struct stdio io DEFER(stdio_done) = STDIO_NONE;
-    int count = f->head.flags & FRAME_FDS_MASK; /* checked by exec_is_sound() */
-    int asks DEFER_CLOSE = e->flags & MSG_EXEC_ASKS ? TAKE_FD(c->fds[count - 1]) : -1;
+    uint32_t fds = f->head.flags & FRAME_FDS_MASK; /* not 0 with this flag: exec_is_sound() */
+    int asks DEFER_CLOSE = e->flags & MSG_EXEC_ASKS ? TAKE_FD(c->fds[fds - 1]) : -1;
     struct start s = {.exec = e,
                       .files = g->command_files,
                       .procs = cmd->tree ? cmd->tree->procs : -1,
