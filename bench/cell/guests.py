@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measure print(42) in Python: native, in a cell after a cold start, and from a warm image.
+"""Measure print(42) in Python: native, in a cell after a cold start, and from a warm image; then in cell machines.
 
 The programs are those of `make cell-guests` (CARREL_CELL_GUESTS). The native program is python3 of the
-host. Each row is the processor time and the elapsed time of whole commands, in turn with the others.
+host. Each row is the processor time and the elapsed time of whole commands, in turn with the others. In machines the
+elapsed time is that of a request to the API, and the daemon and the machine are awake.
 """
 import argparse, os, pathlib, resource, statistics, subprocess, sys, tempfile, time
 
@@ -19,10 +20,37 @@ def measure(line, env):
     return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3, elapsed * 1e3
 
 
+def in_machines(folder, build, cell, rounds):
+    """Yields rows of commands in two cell machines, with an image and without."""
+    os.environ["CARREL_BUILD"] = str(build)
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/daemon")]
+    import cells
+    from daemon import Daemon
+    image = pathlib.Path(folder) / "image"
+    subprocess.run([cell, "warm", "python", "--for-machine", image], env={**os.environ, "CARREL_CELL_GUESTS": str(GUESTS)},
+                   check=True, capture_output=True)
+    d = Daemon()
+    d.request("POST", "/v1/images", cells.image(), name="programs")
+    machines = {start: d.machine(kind="cell", image="programs") for start in ("cold", "warm")}
+    for start, m in machines.items():
+        d.put(f"/v1/machines/{m}/files", (GUESTS / "programs/python.wasm").read_bytes(), path="/bin/python.wasm")
+        if start == "warm":
+            d.put(f"/v1/machines/{m}/files", image.read_bytes(), path="/bin/python.warm")
+    times = {start: [] for start in machines}
+    for _ in range(rounds):
+        for start, m in machines.items():
+            begun = time.perf_counter()
+            assert d.exec(m, ["python", "-c", "print(42)"])["stdout"] == "42\n"
+            times[start].append((time.perf_counter() - begun) * 1e3)
+    d.stop()
+    return times
+
+
 def main():
     ask = argparse.ArgumentParser(description=__doc__)
     ask.add_argument("--cell", default=ROOT / "build/libexec/carrel-cell", help="the worker program to measure")
     ask.add_argument("--rounds", default=21, type=int)
+    ask.add_argument("--build", default=ROOT / "build", help="the build with the daemon to measure")
     opt = ask.parse_args()
     if not (GUESTS / "programs/python.wasm").exists():
         print(f"skipped: {GUESTS}/programs/python.wasm does not exist: run make cell-guests")
@@ -42,11 +70,16 @@ def main():
         for _ in range(opt.rounds):
             for name, (line, env) in rows.items():
                 times[name].append(measure(line, env))
+        machines = in_machines(folder, opt.build, opt.cell, opt.rounds)
     print("|print(42)|processor time, ms|elapsed, ms|times native|\n|---|---|---|---|")
     native = statistics.median(t[0] for t in times["native python3"])
     for name, list_ in times.items():
         cpu, elapsed = (statistics.median(t[i] for t in list_) for i in (0, 1))
         print(f"|{name}|{cpu:.1f}|{elapsed:.1f}|{cpu / native:.1f}|")
+    native = statistics.median(t[1] for t in times["native python3"])
+    print("\n|print(42) over the API|elapsed, ms|times native|\n|---|---|---|")
+    for start, list_ in machines.items():
+        print(f"|cell machine, {start} start|{statistics.median(list_):.1f}|{statistics.median(list_) / native:.1f}|")
 
 
 main()

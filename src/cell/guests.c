@@ -226,15 +226,18 @@ int script_open_warm(const struct cell_options *o, struct script_run *ret, struc
     if (!driver)
         return err_set(err, ERR_INVALID, "'%s' cannot be saved after its start: use python", name);
     if (guest_program(&guest, name, ret, err) < 0 || make_directories(ret, err) < 0 ||
-        grant_script(ret, err) < 0)
+        (!o->for_machine && grant_script(ret, err) < 0))
         return -1;
+    if (o->for_machine) /* a machine has this directory only */
+        ret->options.dirs[ret->options.dir_count++] =
+            (struct cell_dir){.host = ret->root, .name = "/"};
     ret->words[0] = name;
     ret->words[1] = "-c";
     ret->words[2] = driver;
     ret->options.words = ret->words;
     ret->options.word_count = 3;
     ret->options.fuel = guest_fuel;
-    ret->options.out = ret->warm;
+    ret->options.out = o->for_machine ? o->for_machine : ret->warm;
     return 0;
 }
 

@@ -16,8 +16,9 @@
 #include "base/fdio.h"
 #include "base/parse.h"
 #include "cell/session.h"
+#include "cell/warm.h"
 
-enum { MODULE_MAX = 256 << 20 };
+enum { MODULE_MAX = 256 << 20, REQUEST_MAX = 16 << 20 };
 
 bool is_machine_command(const char *name) {
     return strcmp(name, CELL_MACHINE_NAME) == 0 || strcmp(name, CELL_ALLOWED_NAME) == 0;
@@ -118,11 +119,67 @@ static int refuse_native(const char *path, const struct buf *file, struct err *e
     return err_remedy(err, "compile it for wasm32-wasi, or use a machine of the kind box");
 }
 
+/* --- a warm start --- */
+
+struct machine_warm {
+    struct buf image, request;
+};
+
+static void machine_warm_done(struct machine_warm *w) {
+    buf_done(&w->image);
+    buf_done(&w->request);
+}
+
+/* Splits "/bin/python.wasm": the name of the program, and the path of its image. */
+static bool warm_names(const char *path, char name[NAME_MAX], char image[PATH_MAX]) {
+    static const char ending[] = ".wasm";
+    const char *slash = strrchr(path, '/');
+    size_t n = strlen(path), end = sizeof(ending) - 1;
+    if (!slash || n < end || strcmp(path + n - end, ending) != 0)
+        return false;
+    int len = (int)(path + n - end - slash - 1);
+    return len > 0 && snprintf(name, NAME_MAX, "%.*s", len, slash + 1) == len &&
+           snprintf(image, PATH_MAX, "%.*s.warm", (int)(n - end), path) < PATH_MAX;
+}
+
+/* The driver of an image takes a script by its ending, or -c and code. */
+static bool warm_takes(const struct cell_options *o) {
+    const char *word = o->word_count > 1 ? o->words[1] : "";
+    size_t n = strlen(word);
+    if (strcmp(word, "-c") == 0)
+        return o->word_count > 2;
+    return word[0] != '-' && n > 3 && strcmp(word + n - 3, ".py") == 0;
+}
+
+/*
+ * Reads the image beside the program. It is a file of the machine, so it is not trusted: the worker
+ * checks it as every saved state, and starts cold if it does not fit.
+ */
+static bool read_warm(const struct cell_options *o, const char *path, struct machine_warm *ret) {
+    char name[NAME_MAX], image[PATH_MAX], head[WARM_HEAD_SIZE];
+    struct err err;
+    if (!warm_names(path, name, image) || !warm_driver(name) || !warm_takes(o) || !warm_fits(o))
+        return false;
+    warm_head(name, o->seed, head);
+    return read_program(image, image, &ret->image, &err) == 0 && ret->image.len > sizeof(head) &&
+           memcmp(ret->image.data, head, sizeof(head)) == 0 && warm_request(o, 1, &ret->request);
+}
+
+static struct slice warm_slice(const struct buf *b, size_t skip) {
+    return (struct slice){.data = (const uint8_t *)b->data + skip, .len = b->len - skip};
+}
+
 static int run_program(struct cell_options *o, const char *path, const struct buf *file) {
     struct err err;
+    struct machine_warm warm DEFER(machine_warm_done) = {.image = BUF(MODULE_MAX),
+                                                         .request = BUF(REQUEST_MAX)};
     struct job job = {.options = o,
                       .file = path,
                       .bytes = {(const uint8_t *)(file->data ? file->data : ""), file->len}};
+    if (read_warm(o, path, &warm)) {
+        job.warm = warm_slice(&warm.image, WARM_HEAD_SIZE);
+        job.request = warm_slice(&warm.request, 0);
+    }
     struct jail j = {.out_fd = STDOUT_FILENO,
                      .err_fd = STDERR_FILENO,
                      .has_input = true,

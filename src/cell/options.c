@@ -68,6 +68,8 @@ static const struct option {
      "ADDRESS:PORT  grant a WASI program a socket that accepts TCP connections"},
     {"--seed", RUN | FUEL | WARM, NUMBER, AT(seed), NOWHERE,
      "N  seed of the random bytes of a WASI program without --grant random (default 0)"},
+    {"--for-machine", WARM, TEXT, AT(for_machine), NOWHERE,
+     "FILE  write an image for cell machines, which have it beside the program"},
     {"--", RUN | FUEL, FLAG, NOWHERE, NOWHERE,
      "WORDS…  pass all following words to a WASI program as its arguments"},
     {"--suspend-at", RUN, NUMBER, AT(suspend_at), AT(has_suspend_at),

@@ -77,7 +77,8 @@ struct cell_options {
     uint64_t seed; /* of random bytes; verb wast: of the points to suspend at */
     bool has_fuel, has_suspend_at, has_seed;
     const char *out, *resume, *record;
-    int spec; /* version of WebAssembly: 10, 20 or 30 for 1.0, 2.0 or 3.0 */
+    const char *for_machine; /* `warm`: file of an image for cell machines; NULL: for scripts */
+    int spec;                /* version of WebAssembly: 10, 20 or 30 for 1.0, 2.0 or 3.0 */
     bool json;
     bool help;
     bool in_machine;         /* a command of a cell machine: machine_main.c */

@@ -368,7 +368,7 @@ static void session_pace(struct session *s, uint64_t used) {
 /* Tells the machine how much fuel was used, also if this process is killed later. */
 static void session_meter(struct session *s) {
     const struct cell_options *o = s->job->options;
-    uint64_t used = s->fuel_outside + wasm_fuel_used(s->store);
+    uint64_t used = s->fuel_outside + wasm_fuel_used(s->store) - s->fuel_before;
     if (o->meter)
         atomic_store_explicit(o->meter, used, memory_order_relaxed);
     session_pace(s, used);

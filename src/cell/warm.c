@@ -8,7 +8,7 @@
 /*
  * Imports modules that draw no random bytes, so that a script draws the same ones as after a cold
  * start. The request is 8 hexadecimal digits, its length, and texts that end with NUL: the number
- * of arguments, the arguments (the script first), and variables.
+ * of arguments, the arguments (the script first, or -c and the code), and variables.
  *
  * The script runs in module __main__. Tracebacks do not show the driver. The end of the interpreter
  * is part of the driver, because Python would take apart all modules that were imported: exit
@@ -45,13 +45,24 @@ static const char python_driver[] =
     "        os.environ[name] = value\n"
     "    if os.isatty(1):\n"
     "        sys.stdout.reconfigure(line_buffering=True)\n"
-    "    path = sys.argv[0]\n"
-    "    sys.path[0] = os.path.dirname(path)\n"
-    "    loader = importlib.machinery.SourceFileLoader('__main__', path)\n"
-    "    names.update(__file__=path, __cached__=None, __loader__=loader)\n"
+    "    source = sys.argv.pop(1) if sys.argv[0] == '-c' else None\n"
+    "    if source is None:\n"
+    "        path = sys.argv[0]\n"
+    "        sys.path[0] = os.path.dirname(path)\n"
+    "        path = path if path[:1] == '/' else '//' + path\n"
+    "        loader = importlib.machinery.SourceFileLoader('__main__', path)\n"
+    "        names.update(__file__=path, __cached__=None, __loader__=loader)\n"
+    "    else:\n"
+    "        path = '<string>'\n"
     "    try:\n"
-    "        with io.open_code(path) as file:\n"
-    "            source = file.read()\n"
+    "        if source is None:\n"
+    "            try:\n"
+    "                with io.open_code(path) as file:\n"
+    "                    source = file.read()\n"
+    "            except OSError as e:\n"
+    "                why = f\"[Errno {e.errno}] {e.strerror}\"\n"
+    "                raise SystemExit(print(f\"python: can't open file {path!r}: {why}\", "
+    "file=sys.stderr) or 2)\n"
     "        exec(compile(source, path, 'exec', dont_inherit=True), names)\n"
     "        status = 0\n"
     "    except SystemExit as e:\n"
