@@ -2,11 +2,13 @@
 import base64
 import hashlib
 import json
+import subprocess
 import time
 
 import pytest
 
 import cells
+from carrel import BUILD
 from mcp_client import RpcError, ToolFailed
 from patience import clock
 
@@ -439,6 +441,30 @@ def test_a_program_that_cannot_be(client, arguments, words):
     with pytest.raises(ToolFailed) as e:
         client.call("program", **arguments)
     assert words in str(e.value), str(e.value)
+
+
+READS = """(module (import "wasi_snapshot_preview1" "path_open" (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (memory (export "memory") 1) (data (i32.const 0) "secret")
+  (func (export "open") (result i32)
+    (call $open (i32.const 3) (i32.const 0) (i32.const 0) (i32.const 6) (i32.const 0) (i64.const 2) (i64.const 0) (i32.const 0) (i32.const 16))))"""
+
+
+def test_arguments_of_a_program_are_no_options(client, tmp_path):
+    """carrel-cell takes options behind the arguments, and the daemon starts it on the host. The control is the owner's own command."""
+    log, secret = tmp_path / "log", tmp_path / "secret"
+    secret.write_text("x")
+    attacks = ((ADD, "add", ["2", "3", "--record", str(log)]), (READS, "open", ["--dir", str(tmp_path)]))
+    found = []
+    for wat, invoke, args in attacks:
+        with pytest.raises(ToolFailed) as e:
+            client.call("program", wat=wat, invoke=invoke, args=args)
+        assert f"'{args[-2]}' is not a number" in str(e.value), str(e.value)
+        assert not log.exists()
+    for wat, invoke, args in attacks:
+        done = subprocess.run([BUILD / "libexec/carrel-cell", "run", "-", "--json", "--invoke", invoke, *args],
+                              input=wat, capture_output=True, text=True)
+        found.append(json.loads(done.stdout)["results"][0]["value"])
+    assert found == ["5", "0"] and log.exists()
 
 
 CAPABLE = """(module (import "carrel.1" "args" (func $args (result i32))) (import "carrel.1" "time" (func $time (result i64)))

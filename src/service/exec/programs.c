@@ -103,6 +103,17 @@ static void make_words(const struct program_request *r, uint32_t allowed, struct
     }
 }
 
+/*
+ * carrel-cell takes a word that starts with "--" for an option, also behind arguments. It runs on
+ * the host, so that options would reach files of the host: --dir, --record.
+ */
+static int programs_check_args(const struct texts *args, struct err *err) {
+    for (size_t i = 0; i < args->count; i++)
+        if (strncmp(args->v[i], "--", 2) == 0)
+            return err_set(err, ERR_INVALID, "argument '%.40s' is not a number", args->v[i]);
+    return 0;
+}
+
 static int programs_check(const struct program_request *r, struct err *err) {
     if (strlen(r->text) > PROGRAM_TEXT_MAX)
         return err_set(err, ERR_LIMIT, "the WebAssembly program is longer than 1 MiB");
@@ -112,7 +123,7 @@ static int programs_check(const struct program_request *r, struct err *err) {
     if (r->args.count && !r->invoke)
         return err_set(err, ERR_INVALID,
                        "field 'arguments' requires field 'invoke', the function that takes them");
-    return 0;
+    return programs_check_args(&r->args, err);
 }
 
 /* Those that need neither files of the machine nor its network. */
