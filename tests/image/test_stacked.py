@@ -13,7 +13,7 @@ from carrel import PROGRAM
 from conftest import left_over
 from daemon import Refused
 from registries import MadeRegistry
-from trees import ARCH, archive, described, directory, entry, hard, layout, link
+from trees import ARCH, archive, described, directory, docker_archive, entry, hard, layout, link
 
 
 def ordered(layers, config=None, manifest=None, skip=(), more=()):
@@ -416,6 +416,22 @@ def test_other_archives_become_one_tree(daemon, tmp_path, what):
         done = cli(daemon, "import", tmp_path / "app.tar", "--name", "app")
     assert done.returncode == 0 and layers_of(daemon, "app") == 1, done
     assert tree_of(daemon, "app")["one"]
+
+
+def test_import_of_a_docker_archive_keeps_layers(daemon, rootfs, tmp_path):
+    """It shares them with an OCI layout. One whose layers are others than its configuration lists is refused."""
+    layers = [rootfs.read_bytes(), archive(entry("one", b"1\n")), archive(entry("two", b"2\n"), entry(".wh.one", b""))]
+    (tmp_path / "docker.tar").write_bytes(docker_archive(layers, {"Env": ["A=b"]}))
+    assert cli(daemon, "import", tmp_path / "docker.tar", "--name", "docker").returncode == 0
+    assert layers_of(daemon, "docker") == 3 and daemon.get("/v1/images/docker")["config"]["env"] == ["A=b"]
+    assert take(daemon, layers, name="oci", config={"Env": ["A=b"]})["id"] == daemon.get("/v1/images/docker")["id"]
+    assert daemon.exec(daemon.machine(image="docker"), "cat /two; ls /one 2>/dev/null; echo $A")["stdout"] == "2\nb\n"
+    (tmp_path / "other.tar").write_bytes(docker_archive(layers, diff_ids=["sha256:" + 64 * "1"] * 3))
+    done = cli(daemon, "import", tmp_path / "other.tar", "--name", "other")
+    assert done.returncode == 125 and b"does not match its hash" in done.stderr, done
+    (tmp_path / "tree.tar").write_bytes(archive(entry("file", b"x"), entry("manifest.json", b'[{"Config":"file","Layers":["file"]}]')))
+    assert cli(daemon, "import", tmp_path / "tree.tar", "--name", "tree").returncode == 0
+    assert {"file", "manifest.json"} <= set(tree_of(daemon, "tree")), "a file of this name does not make a tree a Docker archive"
 
 
 def test_import_keeps_a_layer_that_occurs_twice(daemon, tmp_path):

@@ -2,8 +2,9 @@
  * Sends an OCI layout layer by layer, in the order in which the daemon keeps its layers: an index
  * of one manifest, the manifest, the configuration, and the layers, lowest first.
  *
- * The layout is a directory, or a tar that is not compressed. Nothing is copied: the files are read
- * where they are. The daemon verifies digests.
+ * The layout is a directory, or a tar that is not compressed. An archive of `docker save` is sent
+ * in the same form: its layers are hashed, and must have the digests of its configuration. Nothing
+ * is copied: the files are read where they are. The daemon verifies digests.
  */
 #pragma once
 
