@@ -156,6 +156,16 @@ struct fetch_output {
     uint64_t bytes, left_out;
 };
 
+struct preview_input {
+    const char *machine;
+    struct given port;
+};
+
+struct preview_output {
+    const char *machine, *url;
+    uint64_t port;
+};
+
 struct checkpoint_input {
     const char *machine;
     const char *name;

@@ -139,6 +139,24 @@ static const struct field fetch_output[] = {
 };
 const struct schema fetch_output_schema = SCHEMA("fetch_output", struct fetch_output, fetch_output);
 
+/* ---- preview ---- */
+
+static const struct field preview_input[] = {
+    MACHINE_FIELD,
+    {"port", FIELD_NUMBER, AT(preview_input, port), "port of a server in the machine",
+     .required = true, .min = 1, .max = 65535},
+};
+const struct schema preview_input_schema =
+    SCHEMA("preview_input", struct preview_input, preview_input);
+
+static const struct field preview_output[] = {
+    {"url", SHOW_TEXT, AT(preview_output, url), "address for the owner", .required = true},
+    {"port", SHOW_NUMBER, AT(preview_output, port), NULL, .required = true},
+    {"machine", SHOW_TEXT, AT(preview_output, machine), NULL, .required = true},
+};
+const struct schema preview_output_schema =
+    SCHEMA("preview_output", struct preview_output, preview_output);
+
 /* ---- steps ---- */
 
 static const struct field checkpoint_input[] = {
@@ -487,6 +505,11 @@ const struct tool tools[] = {
      &fetch_input_schema, &fetch_output_schema,
      TOOL_MACHINE | TOOL_CONTENT | TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_OPEN_WORLD, TOOL_REPEAT,
      tool_fetch, NULL, .plain = plain_fetch},
+    {"preview", "Get the URL of a port",
+     "Get the URL at which the owner reaches a server that listens in your machine, on a port that "
+     "the owner exposed. The owner has the token that the URL needs.",
+     &preview_input_schema, &preview_output_schema, TOOL_MACHINE | TOOL_READ_ONLY | TOOL_IDEMPOTENT,
+     TOOL_REPEAT, tool_preview, NULL, .set = TOOL_SET_CODING},
     {"checkpoint", "Save the state of all files",
      "Save the current state of all files of your machine, so that rewind can return to it. Use it "
      "before risky work: upgrades, migrations, deletions, large rewrites. It takes milliseconds. "

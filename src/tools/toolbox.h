@@ -61,6 +61,7 @@ void tool_patch(struct act *a);
 void tool_search(struct act *a);
 void tool_list(struct act *a);
 void tool_fetch(struct act *a);
+void tool_preview(struct act *a);
 void tool_checkpoint(struct act *a);
 void tool_rewind(struct act *a);
 void tool_fork(struct act *a);

@@ -412,6 +412,23 @@ def test_fetch(client):
             client.call("fetch", url=wrong)
 
 
+def test_preview_of_an_exposed_port(client, daemon):
+    """The tool exposes nothing, and does not show the token."""
+    machine = client.call("exec", cmd="true")["machine"]
+    with pytest.raises(ToolFailed, match=f"port 8000 of machine '{machine}' is not exposed\nonly the owner can expose it: carrel expose {machine} 8000"):
+        client.call("preview", port=8000)
+    assert daemon.get(f"/v1/machines/{machine}/exposures")["exposures"] == []
+    opened = daemon.post(f"/v1/machines/{machine}/exposures", {"port": 8000})
+    result = client.result("preview", port=8000)
+    url = result["structuredContent"]["url"]
+    assert url in opened["url"] and url.startswith(f"http://8000-{machine}.") and opened["token"] not in json.dumps(result)
+    with pytest.raises(ToolFailed, match="port 8001 .* is not exposed"):
+        client.call("preview", port=8001)
+    for port in (0, 65536, None):
+        with pytest.raises(ToolFailed, match="port"):
+            client.call("preview", **({} if port is None else {"port": port}))
+
+
 ADD = '(module (func (export "add") (param i32 i32) (result i32) local.get 0 local.get 1 i32.add))'
 TALK = """(module (import "carrel" "log" (func $log (param i32 i32))) (memory (export "memory") 1)
   (data (i32.const 0) "hey") (func (export "main") (call $log (i32.const 0) (i32.const 3))))"""
