@@ -75,6 +75,24 @@ def test_an_image_can_be_the_source(carrel, tmp_path):
     carrel("image", "rm", "base")
 
 
+def test_a_machine_with_the_name_of_an_image_is_not_taken_for_it(carrel, tmp_path):
+    """An agent may give its machine any name. By its id, or as a step, the machine is the source: the control."""
+    (tmp_path / "mark").write_text("of the image\n")
+    with tarfile.open(tmp_path / "base.tar", "w") as tar:
+        tar.add(tmp_path / "mark", "mark")
+    assert carrel("image", "import", tmp_path / "base.tar", "--name", "both").returncode == 0
+    for name in ("both", "host"):
+        m = new(carrel, "--name", name)
+        assert f"both a machine and an image have the name '{name}'" in refused(carrel, "--from", name)
+        assert f"--from {m}" in refused(carrel, "--from", name)
+        for source in (m, name + "@start"):
+            copy = new(carrel, "--from", source)
+            assert shown(carrel, copy)["metadata"]["forked_from"] == m
+            carrel("rm", copy)
+        carrel("rm", m)
+    carrel("image", "rm", "both")
+
+
 @pytest.mark.parametrize("options,why", [
     (["--from", "nosuch"], "neither a machine nor an image has the name 'nosuch'"),
     (["--from", "source", "--image", "host"], "give 'from' or 'image', not both"),

@@ -442,6 +442,22 @@ static int from_nothing(const char *source, struct err *err) {
     return err_remedy(err, "list them: carrel ls, carrel image ls");
 }
 
+/*
+ * Refuses a name that a machine and an image have. Agents choose names of machines, and what the
+ * caller grants must not go to such a machine by mistake.
+ */
+static int from_is_clear(struct service *s, const struct caller *who, const char *source,
+                         const struct live *l, struct err *err) {
+    struct image_row image;
+    struct err none;
+    if (strcmp(source, l->row.id) == 0 ||
+        (strcmp(source, "host") != 0 && image_find(s, who, source, &image, &none) < 0))
+        return 0;
+    err_set(err, ERR_INVALID, "both a machine and an image have the name '%.100s'", source);
+    return err_remedy(err, "use --image %.60s, or the id of the machine: --from %s", source,
+                      l->row.id);
+}
+
 static void from_image(struct service *s, const struct caller *who, const struct machine_request *r,
                        const uint8_t hash[SHA256_BYTES], const int *fds, size_t nfds,
                        service_machine_fn *done, void *arg) {
@@ -475,7 +491,8 @@ void service_create_from(struct service *s, const struct caller *who,
         return;
     }
     const struct fork_request wanted = {.step = step, .key = r->key, .hash = hash};
-    if (l && from_check(l, r, &err) == 0)
+    if (l && (step || from_is_clear(s, who, r->source, l, &err) == 0) &&
+        from_check(l, r, &err) == 0)
         f = fork_open(s, who, l, &wanted, &err);
     if (!f) {
         done(arg, NULL, &err);
