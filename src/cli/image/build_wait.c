@@ -2,10 +2,12 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -134,8 +136,10 @@ static void tell_needed(struct build_wait *w) {
 
 void build_wait_process(struct build_wait *w, pid_t pid, int *ret_status) {
     pid_t ended;
+    int handle DEFER_CLOSE = (int)syscall(SYS_pidfd_open, pid, 0);
     while ((ended = waitpid(pid, ret_status, WNOHANG)) == 0 || (ended < 0 && errno == EINTR)) {
-        usleep(TICK_MS * 1000);
+        struct pollfd end = {.fd = handle, .events = POLLIN}; /* its end is an event */
+        poll(&end, 1, TICK_MS);
         tell_needed(w);
         build_wait_tick(w);
     }
