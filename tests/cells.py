@@ -22,6 +22,11 @@ OPEN = '(import "wasi_snapshot_preview1" "path_open" (func $open (param i32 i32 
 PROGRAMS = {
     "hello": program(SAY, '(call $say (i32.const 100) (i32.const 6)) (call $exit (i32.const 3))', '(data (i32.const 100) "hello\\n")'),
     "args": program({**SAY, "args_sizes_get": 2, "args_get": 2}, ARGS + '(call $say (i32.const 1024) (i32.load (i32.const 4)))'),
+    "words": program({**SAY, "args_sizes_get": 2, "args_get": 2}, ARGS +
+                     '(loop $next (if (i32.eqz (i32.load8_u (i32.add (i32.const 1024) (local.get $n))))'
+                     ' (then (i32.store8 (i32.add (i32.const 1024) (local.get $n)) (i32.const 124))))'
+                     ' (br_if $next (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.load (i32.const 4)))))'
+                     '(call $say (i32.const 1024) (i32.load (i32.const 4)))'),
     "env": program({**SAY, "environ_sizes_get": 2, "environ_get": 2},
                    '(drop (call $environ_sizes_get (i32.const 0) (i32.const 4)))'
                    '(drop (call $environ_get (i32.const 64) (i32.const 1024)))'

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/banned.h"
+#include "base/cell_guests.h"
 #include "base/defer.h"
 
 #define SCRIPT_DIR "/script"
@@ -41,29 +42,18 @@ static const struct guest *guest_of(const char *file) {
 
 bool script_has_guest(const struct cell_options *o) {
     bool runs = strcmp(o->verb, "run") == 0 || strcmp(o->verb, "fuel") == 0;
-    return runs && o->file_count == 1 && guest_of(o->files[0]);
+    return runs && o->file_count == 1 && (o->script || guest_of(o->files[0]));
 }
 
 /* --- the interpreter --- */
 
-/* Writes the folder of the interpreters. */
-static int guest_folder(char *ret, size_t size, struct err *err) {
-    const char *named = getenv("CARREL_CELL_GUESTS"), *data = getenv("XDG_DATA_HOME");
-    const char *home = getenv("HOME");
-    int n;
-    if (named && named[0])
-        n = snprintf(ret, size, "%s", named);
-    else if (data && data[0] == '/')
-        n = snprintf(ret, size, "%s/carrel/cell-guests", data);
-    else
-        n = snprintf(ret, size, "%s/.local/share/carrel/cell-guests", home ? home : "");
-    return (size_t)n < size ? 0 : err_set(err, ERR_INVALID, "CARREL_CELL_GUESTS is too long");
-}
-
 static int guest_program(const struct guest *g, const char *script, struct script_run *ret,
                          struct err *err) {
     char folder[GUEST_PATH_MAX - 64];
-    if (guest_folder(folder, sizeof(folder), err) < 0)
+    const char *given = ret->options.guests;
+    if (given && strlen(given) < sizeof(folder))
+        memcpy(folder, given, strlen(given) + 1);
+    else if (cell_guests_folder(folder, sizeof(folder), err) < 0)
         return -1;
     snprintf(ret->program, sizeof(ret->program), "%s/programs/%s.wasm", folder, g->program);
     snprintf(ret->warm, sizeof(ret->warm), "%s/programs/%s.warm", folder, g->program);
@@ -144,11 +134,18 @@ static int make_directories(struct script_run *g, struct err *err) {
     return 0;
 }
 
-static int copy_script(const char *script, struct script_run *g, struct err *err) {
+static int copy_script(const struct guest *guest, const char *script, struct script_run *g,
+                       struct err *err) {
     const char *slash = strrchr(script, '/'), *base = slash ? slash + 1 : script;
+    bool is_input = strcmp(script, "-") == 0;
+    char named[32];
+    if (is_input) {
+        snprintf(named, sizeof(named), "program%s", guest->ending);
+        base = named;
+    }
     if (strlen(base) > NAME_MAX)
         return err_set(err, ERR_INVALID, "cannot copy '%s': the path is too long", script);
-    int from DEFER_CLOSE = open(script, O_RDONLY | O_CLOEXEC);
+    int from DEFER_CLOSE = is_input ? dup(STDIN_FILENO) : open(script, O_RDONLY | O_CLOEXEC);
     if (from < 0)
         return err_sys(err, "cannot open '%s'", script);
     if (make_directories(g, err) < 0)
@@ -204,12 +201,16 @@ static int guest_words(const struct guest *guest, struct script_run *g, struct e
 }
 
 int script_open(const struct cell_options *o, struct script_run *ret, struct err *err) {
-    const struct guest *guest = guest_of(o->files[0]);
+    const struct guest *guest = guest_of(o->script ? o->script : o->files[0]);
     *ret = (struct script_run){.options = *o};
+    if (!guest)
+        return err_set(err, ERR_INVALID, "--script %s: must be x.py, x.js, x.rb or x.php",
+                       o->script);
     if (o->invoke)
         return err_set(err, ERR_INVALID, "--invoke needs a module: '%s' is a script", o->files[0]);
-    if (guest_program(guest, o->files[0], ret, err) < 0 || copy_script(o->files[0], ret, err) < 0 ||
-        grant_script(ret, err) < 0 || guest_words(guest, ret, err) < 0)
+    if (guest_program(guest, o->files[0], ret, err) < 0 ||
+        copy_script(guest, o->files[0], ret, err) < 0 || grant_script(ret, err) < 0 ||
+        guest_words(guest, ret, err) < 0)
         return -1;
     if (!o->has_fuel && !o->resume)
         ret->options.fuel = guest_fuel;

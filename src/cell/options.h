@@ -62,7 +62,9 @@ struct cell_options {
     uint32_t allow;                          /* capabilities: bits of base/capability.h */
     const char *programs[CELL_MAX_PROGRAMS]; /* NAME=FILE: programs that carrel.1.call finds */
     int program_count;
-    const char *kv; /* directory of keys and values; NULL: none, or in a machine its own */
+    const char *script; /* a name with the ending that chooses the interpreter; NULL: FILE has it */
+    const char *guests; /* folder of the interpreters; NULL: that of the environment */
+    const char *kv;     /* directory of keys and values; NULL: none, or in a machine its own */
     /* for programs of WASI: arguments, the name of the program first; variables NAME=VALUE */
     const char *const *words;
     int word_count;

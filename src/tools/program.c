@@ -28,6 +28,9 @@ static void refused(struct act *a, const json_t *answer) {
     struct buf detail DEFER(buf_done) = BUF(16 << 10);
     struct err err;
     err_set(&err, ERR_INVALID, "%s", message ? message : "the program is not valid");
+    const char *remedy = json_string_value(json_object_get(e, "remedy"));
+    if (remedy && *remedy)
+        err_remedy(&err, "%s", remedy);
     put_diagnostics(answer, &detail);
     act_fail_with(a, &err, detail.data);
 }
@@ -70,6 +73,7 @@ static void ran(void *arg, const struct program_result *result, const struct err
     } else {
         char *results DEFER_FREE = dumped(answer, "results");
         char *frames DEFER_FREE = dumped(answer, "frames");
+        char *exit_code DEFER_FREE = dumped(answer, "exit_code");
         char *value DEFER_FREE = NULL;
         if (program_value(answer, &value, &why) < 0) {
             act_fail(a, &why);
@@ -80,6 +84,7 @@ static void ran(void *arg, const struct program_result *result, const struct err
                         .outcome = outcome,
                         .results = results,
                         .result = value,
+                        .exit_code = exit_code,
                         .fuel = (uint64_t)json_integer_value(json_object_get(answer, "fuel")),
                         .output = json_string_value(json_object_get(answer, "output")),
                         .trap = json_string_value(json_object_get(answer, "trap")),
@@ -98,12 +103,21 @@ bool has_program(const struct toolbox *box) {
     return service_has_programs(box->service);
 }
 
+static const char *program_text(const struct program_input *in) {
+    const char *const texts[] = {in->wat, in->text, in->python, in->javascript};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+        if (texts[i])
+            return texts[i];
+    return "";
+}
+
 void tool_program(struct act *a) {
     const struct program_input *in = a->request;
     const char *own = a->box->machine[0] ? a->box->machine : NULL;
-    const struct program_request r = {.text = in->wat    ? in->wat
-                                              : in->text ? in->text
-                                                         : "",
+    const struct program_request r = {.text = program_text(in),
+                                      .script = in->python       ? "x.py"
+                                                : in->javascript ? "x.js"
+                                                                 : NULL,
                                       .allow = in->allow,
                                       .machine = in->machine ? in->machine : own,
                                       .invoke = in->invoke,
@@ -112,8 +126,9 @@ void tool_program(struct act *a) {
                                       .fuel = in->fuel,
                                       .memory = in->memory_pages};
     struct err err;
-    if (!in->wat == !in->text) {
-        err_set(&err, ERR_INVALID, "a program requires field 'wat'");
+    if (!!in->wat + !!in->text + !!in->python + !!in->javascript != 1) {
+        err_set(&err, ERR_INVALID,
+                "a program requires field 'wat', or else 'python' or 'javascript'");
         act_fail(a, &err);
         return;
     }

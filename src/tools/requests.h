@@ -239,6 +239,7 @@ struct finish_output {
 
 struct program_input {
     const char *wat, *text, *invoke, *input; /* text: an older name of wat */
+    const char *python, *javascript;
     const char *machine;
     struct texts args, allow;
     struct given fuel, memory_pages;
@@ -246,8 +247,8 @@ struct program_input {
 
 struct program_output {
     const char *outcome, *output, *trap, *log;
-    const char *result;           /* JSON */
-    const char *results, *frames; /* JSON arrays */
+    const char *result, *exit_code; /* JSON */
+    const char *results, *frames;   /* JSON arrays */
     uint64_t fuel;
 };
 

@@ -322,6 +322,10 @@ static const struct field program_input[] = {
     {"wat", FIELD_TEXT, AT(program_input, wat), "a module in the WebAssembly text format",
      .max = PROGRAM_TEXT_MAX},
     {"text", FIELD_TEXT, AT(program_input, text), "older name of wat", .max = PROGRAM_TEXT_MAX},
+    {"python", FIELD_TEXT, AT(program_input, python),
+     "a Python script instead of wat; input is its argument", .max = PROGRAM_TEXT_MAX},
+    {"javascript", FIELD_TEXT, AT(program_input, javascript),
+     "a JavaScript script instead of wat; input is its argument", .max = PROGRAM_TEXT_MAX},
     {"allow", FIELD_TEXTS, AT(program_input, allow),
      "capabilities of the module: log, args, result, time, random (default: none)", .max = 16},
     {"machine", FIELD_TEXT, AT(program_input, machine),
@@ -366,7 +370,9 @@ static const struct field program_output[] = {
      .sub = &value_row_schema},
     {"result", SHOW_JSON, AT(program_output, result), "value passed to carrel.1.result"},
     {"fuel", SHOW_NUMBER, AT(program_output, fuel), "fuel spent", .required = true},
-    {"output", SHOW_TEXT, AT(program_output, output), "bytes passed to carrel.result"},
+    {"output", SHOW_TEXT, AT(program_output, output),
+     "bytes passed to carrel.result, or standard output of a script"},
+    {"exit_code", SHOW_JSON, AT(program_output, exit_code), "exit code of a script"},
     {"log", SHOW_TEXT, AT(program_output, log), "text passed to carrel.log"},
     {"trap", SHOW_TEXT, AT(program_output, trap), "reason of the trap"},
     {"frames", SHOW_JSON, AT(program_output, frames), "call stack of the trap",
@@ -555,7 +561,7 @@ const struct tool tools[] = {
      "reviews the changes before anything leaves the machine.",
      &finish_input_schema, &finish_output_schema, TOOL_IDEMPOTENT, TOOL_KEPT, tool_finish, NULL},
     {"program", "Run a small program",
-     "Run a WebAssembly module, given in the text format, once. It runs isolated from all "
+     "Run a WebAssembly module in the text format, or a script, once. It runs isolated from all "
      "machines, without files or network, and gives the same result and uses the same fuel each "
      "time. Use it for arithmetic and checks that must be exact. It may import args_size, "
      "args_read, result and log from module carrel, and functions of module carrel.1 that allow "

@@ -2,6 +2,8 @@
 import base64
 import hashlib
 import json
+import os
+import pathlib
 import subprocess
 import time
 
@@ -12,6 +14,7 @@ from carrel import BUILD
 from mcp_client import RpcError, ToolFailed
 from patience import clock
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
 
 
@@ -519,9 +522,58 @@ def test_program_has_the_capabilities_that_the_call_lists_and_the_machine_has(cl
             assert "a number or character that is not supported" in str(e)
 
 
+@pytest.fixture
+def with_guests(daemon):
+    """Starts the daemon again, with this folder of interpreters."""
+    def start(folder):
+        daemon.end()
+        daemon.start({"CARREL_CELL_GUESTS": str(folder)})
+    yield start
+    daemon.restart()
+
+
+def test_program_runs_a_script_in_the_interpreter_of_its_language(daemon, with_guests, open_client, tmp_path):
+    (tmp_path / "programs").mkdir()
+    # The stand-in for an interpreter prints its words: its name, the script and the input.
+    (tmp_path / "programs/qjs.wasm").write_text(cells.PROGRAMS["words"])
+    with_guests(tmp_path)
+    client = open_client("http")
+    r = client.call("program", javascript="print(1)", input="[1, 2]")
+    assert (r["outcome"], r["output"], r["exit_code"]) == ("done", "qjs|/script/program.js|[1, 2]|", 0)
+    (tmp_path / "programs/qjs.wasm").write_text(cells.PROGRAMS["hello"])
+    r = client.call("program", javascript="print(1)")
+    assert (r["output"], r["exit_code"]) == ("hello\n", 3)
+    for arguments, why in [({"python": "print(1)"}, f"scripts/cell-guests {tmp_path} python"),
+                           ({"python": "1", "javascript": "1"}, "requires field 'wat', or else"),
+                           ({"javascript": "1", "invoke": "f"}, "field 'invoke' is for field 'wat'"),
+                           ({"javascript": "1", "allow": ["time"]}, "field 'allow' requires field 'machine'")]:
+        with pytest.raises(ToolFailed) as e:
+            client.call("program", **arguments)
+        assert why in str(e.value), str(e.value)
+    daemon.request("POST", "/v1/images", cells.image(), name="programs")
+    m = daemon.machine(kind="cell", image="programs", allow="time,random,log")
+    assert client.call("program", javascript="1", machine=m, allow=["time", "random"])["exit_code"] == 3
+    with pytest.raises(ToolFailed, match="a script can have the capabilities time and random"):
+        client.call("program", javascript="1", machine=m, allow=["log"])
+
+
+def test_program_runs_javascript_and_python(with_guests, open_client):
+    folder = pathlib.Path(os.environ.get("CARREL_CELL_GUESTS") or ROOT / "build-guests")
+    scripts = {"qjs": {"javascript": "print(JSON.stringify({n: JSON.parse(args[1]).length}))"},
+               "python": {"python": "import sys, json; print(json.dumps({'n': len(json.loads(sys.argv[1]))}))"}}
+    found = [s for name, s in scripts.items() if (folder / f"programs/{name}.wasm").exists()]
+    if not found:
+        pytest.skip("there are no interpreters: run make cell-guests")
+    with_guests(folder)
+    client = open_client("http")
+    for script in found:
+        r = client.call("program", input="[1, 2]", **script)
+        assert r["exit_code"] == 0 and json.loads(r["output"]) == {"n": 2}, r
+
+
 def test_program_needs_one_module(client):
     for arguments in ({}, {"wat": ADD, "text": ADD}):
-        with pytest.raises(ToolFailed, match="requires field 'wat'"):
+        with pytest.raises(ToolFailed, match="requires field 'wat', or else"):
             client.call("program", **arguments)
 
 

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/capability.h"
+#include "base/cell_guests.h"
 #include "io/child.h"
 #include "service/exec/inner.h"
 
@@ -65,16 +66,43 @@ void program_kill(struct program *p) {
 struct words {
     const char *v[ARGV_MAX];
     size_t n;
-    char fuel[24], memory[24], allow[CAPABILITIES_SIZE];
+    char fuel[24], memory[24], allow[CAPABILITIES_SIZE], guests[PLACE_SIZE];
 };
 
 static void programs_add(struct words *w, const char *word) {
     w->v[w->n++] = word;
 }
 
+/* A script has WASI and no functions of carrel.1: its input is an argument. */
+static void make_script_words(const struct program_request *r, uint32_t allowed, struct words *w) {
+    const char *const fixed[] = {"carrel-cell", "run",      "-",       "--json",  "--script",
+                                 r->script,     "--guests", w->guests, "--memory"};
+    snprintf(w->memory, sizeof(w->memory), "%" PRIu64,
+             r->memory.is ? r->memory.value : PROGRAM_PAGES_MAX);
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)
+        programs_add(w, fixed[i]);
+    programs_add(w, w->memory);
+    if (r->fuel.is) {
+        snprintf(w->fuel, sizeof(w->fuel), "%" PRIu64, r->fuel.value);
+        programs_add(w, "--fuel");
+        programs_add(w, w->fuel);
+    }
+    if (allowed & CAPABILITY_TIME) {
+        programs_add(w, "--grant");
+        programs_add(w, "clock");
+    }
+    if (allowed & CAPABILITY_RANDOM) {
+        programs_add(w, "--grant");
+        programs_add(w, "random");
+    }
+    if (r->input) {
+        programs_add(w, "--");
+        programs_add(w, r->input);
+    }
+}
+
 static void make_words(const struct program_request *r, uint32_t allowed, struct words *w) {
     static const char *const grants[] = {"args_size", "args_read", "result", "log"};
-    *w = (struct words){.n = 0};
     snprintf(w->fuel, sizeof(w->fuel), "%" PRIu64,
              r->fuel.is ? r->fuel.value : PROGRAM_FUEL_DEFAULT);
     snprintf(w->memory, sizeof(w->memory), "%" PRIu64, r->memory.is ? r->memory.value : 256);
@@ -123,6 +151,8 @@ static int programs_check(const struct program_request *r, struct err *err) {
     if (r->args.count && !r->invoke)
         return err_set(err, ERR_INVALID,
                        "field 'arguments' requires field 'invoke', the function that takes them");
+    if (r->script && r->invoke)
+        return err_set(err, ERR_INVALID, "field 'invoke' is for field 'wat'");
     return programs_check_args(&r->args, err);
 }
 
@@ -162,6 +192,8 @@ static int programs_allowed(struct service *s, const struct caller *who,
         return -1;
     if (wanted & ~had)
         return programs_lack(l, had, wanted & ~had, err);
+    if (r->script && wanted & ~(uint32_t)(CAPABILITY_TIME | CAPABILITY_RANDOM))
+        return err_set(err, ERR_UNSUPPORTED, "a script can have the capabilities time and random");
     if (wanted & ~(uint32_t)PROGRAM_CAPABILITIES) {
         err_set(
             err, ERR_UNSUPPORTED,
@@ -174,9 +206,14 @@ static int programs_allowed(struct service *s, const struct caller *who,
 static int launch_it(struct program *p, const struct program_request *r, uint32_t allowed,
                      struct err *err) {
     char path[PLACE_SIZE + 16];
-    struct words words;
+    struct words words = {.n = 0};
     programs_path_of(p->service, path);
-    make_words(r, allowed, &words);
+    if (r->script && cell_guests_folder(words.guests, sizeof(words.guests), err) < 0)
+        return -1;
+    if (r->script)
+        make_script_words(r, allowed, &words);
+    else
+        make_words(r, allowed, &words);
     const struct child_order order = {.path = path,
                                       .argv = words.v,
                                       .input = r->text,

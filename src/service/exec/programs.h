@@ -22,6 +22,7 @@ enum {
 
 struct program_request {
     const char *text;
+    const char *script; /* text is a script in this language: x.py, x.js; NULL: it is a module */
     const char *invoke; /* exported function to call; NULL: _start or main */
     struct texts args;
     const char *input;         /* bytes that the program can read, or NULL */
