@@ -292,6 +292,11 @@ void host_put_failure(struct pending *p, uint64_t fuel, enum host_code code, con
     host_give(p, wasm_i32(code));
 }
 
+uint64_t host_fuel_of(const struct session *s, uint64_t bytes) {
+    uint64_t left = wasm_fuel_left(s->store), fuel = bytes / 8;
+    return fuel < left ? fuel : left;
+}
+
 /* Keeps the answer for carrel.1.answer, and takes the fuel that the call cost. */
 static int keep_answer(struct session *s, const struct pending *p, struct err *err) {
     const uint8_t *bytes = (const uint8_t *)p->given.data;

@@ -194,7 +194,8 @@ void host_do_call(struct session *s, struct pending *p) {
     if (s->replay)
         return;
     if (!call_name_ok((const char *)name, name_len)) {
-        host_put_failure(p, 0, HOST_INVALID, "the name of the program is not valid");
+        host_put_failure(p, host_fuel_of(s, name_len), HOST_INVALID,
+                         "the name of the program is not valid");
         return;
     }
     if (!host_is_json(args, args_len)) {

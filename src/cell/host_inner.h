@@ -67,6 +67,9 @@ void host_put_answer(struct pending *p, uint64_t fuel, const void *bytes, size_t
 /* Sets a code as result, and its reason as answer. */
 void host_put_failure(struct pending *p, uint64_t fuel, enum host_code code, const char *why);
 
+/* The fuel for bytes that the engine did not charge: 1 for each 8, as for those it does. */
+uint64_t host_fuel_of(const struct session *s, uint64_t bytes);
+
 /* carrel.1.kv (host_kv.c). */
 void host_do_kv_get(struct session *s, struct pending *p);
 void host_do_kv_put(struct session *s, struct pending *p);

@@ -47,7 +47,8 @@ static bool kv_begin(struct session *s, struct pending *p, struct slice *ret_key
         return false;
     if (kv_key_ok(*ret_key))
         return true;
-    host_put_failure(p, 0, HOST_INVALID, "a key has 1 to 256 bytes of UTF-8");
+    host_put_failure(p, host_fuel_of(s, ret_key->len), HOST_INVALID,
+                     "a key has 1 to 256 bytes of UTF-8");
     return false;
 }
 
@@ -74,7 +75,7 @@ void host_do_kv_get(struct session *s, struct pending *p) {
     if (code)
         host_put_failure(p, 0, (enum host_code)code, why);
     else
-        host_put_answer(p, 0, value.data, value.len);
+        host_put_answer(p, host_fuel_of(s, value.len), value.data, value.len);
 }
 
 void host_do_kv_put(struct session *s, struct pending *p) {

@@ -287,6 +287,30 @@ def test_kv_values_have_a_limit_and_all_together_a_quota(store):
     assert store("put", b"A", b"shorter")[0] == 0 and store("put", b"one more", b"x" * 2000)[0] == 0
 
 
+def fuel_of(run, text, *args):
+    done = run(text, "--json", *args)
+    assert done.returncode == 0, done
+    return json.loads(done.stdout)["fuel"]
+
+
+def test_kv_get_costs_fuel_for_the_value(run, store):
+    """The program does not look at the value, which is read and checked all the same."""
+    size, costs = 64000, {}
+    for key, value in ((b"s", b"x"), (b"l", b"x" * size)):
+        assert store("put", key, value)[0] == 0
+        text = module('(drop (call $kv.get (i32.const 0) (i32.const 1)))', "kv.get", data=key.decode())
+        costs[key] = fuel_of(run, text, "--allow", "kv", "--kv", "kv")
+    assert costs[b"l"] - costs[b"s"] == size // 8, costs
+
+
+@pytest.mark.parametrize("name, rest", [("call", "(i32.const 0) (i32.const 1) (i64.const 0)"), ("kv.put", "(i32.const 0) (i32.const 0)")])
+def test_long_names_cost_fuel(run, store, name, rest):
+    """Only the arguments and the value are counted by their parameters."""
+    costs = [fuel_of(run, module(f'(drop (call ${name} (i32.const 0) (i32.const {n}) {rest}))', name, pages=20, data="1"),
+                     "--allow", "call,kv", "--kv", "kv") for n in (400, 1 << 20)]
+    assert costs[1] - costs[0] == ((1 << 20) - 400) // 8, costs
+
+
 def test_kv_has_a_limit_of_keys(store):
     assert store("put", b"a", b"1")[0] == 0
     for i in range(1023):
