@@ -12,6 +12,7 @@
 #include "base/defer.h"
 #include "operator/operator.h"
 #include "operator/word.h"
+#include "service/calls/questions.h"
 
 static void add_run(void *arg, const void *held) {
     json_t *what DEFER(json_decrefp) = json_loads(held, 0, NULL);
@@ -45,7 +46,16 @@ void api_pending_decide(struct call *c) {
     const struct approval_request *r = c->request;
     const char *id = c->params[0];
     char run[ID_SIZE];
-    if (word_run(id, run))
+    bool answers = strcmp(r->decision, "answer") == 0;
+    struct err err;
+    if (answers != (r->text != NULL) || (question_is(id) && strcmp(r->decision, "approve") == 0) ||
+        (answers && !question_is(id))) {
+        err_set(&err, ERR_INVALID, "a question is answered with decision 'answer' and a text");
+        err_remedy(&err, "carrel answer ID TEXT, or carrel deny ID");
+        call_error(c, &err);
+    } else if (question_is(id))
+        service_question_answer(c->service, &c->who, id, r->text, call_told, c);
+    else if (word_run(id, run))
         operator_decide(api_operator(c->api), &c->who, id, strcmp(r->decision, "approve") == 0,
                         answer_decided, c);
     else

@@ -157,10 +157,12 @@ static const struct field grants_view[] = {
 };
 const struct schema grants_schema = SCHEMA("Grants", char *, grants_view);
 
-static const char *const decisions[] = {"approve", "deny", NULL};
+static const char *const decisions[] = {"approve", "deny", "answer", NULL};
 static const struct field approval_request[] = {
     {"decision", FIELD_TEXT, AT(struct approval_request, decision), NULL, .required = true,
      .choices = decisions},
+    {"text", FIELD_TEXT, AT(struct approval_request, text), "answer: what the machine is told",
+     .max = 16000},
     {"always", FIELD_FLAG, AT(struct approval_request, always),
      "also add the network rule that the pending item shows as `always`"},
     {"ttl", FIELD_DURATION, AT(struct approval_request, ttl),

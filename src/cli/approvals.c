@@ -1,4 +1,4 @@
-/* carrel pending, approve, deny: list, approve and refuse requests that wait for an approval. */
+/* carrel pending, approve, deny, answer: requests and questions that wait for their owner. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +39,28 @@ static void print_rule(const json_t *p) {
         print_indented(line.data);
 }
 
+/* A question of a program in a machine, which is untrusted text. */
+static void print_question(const json_t *p) {
+    char left[16];
+    snprintf(left, sizeof(left), "%llds", client_number(p, "left_ms") / 1000);
+    table_cell(client_text(p, "id"), 14);
+    table_cell(client_text(p, "machine"), 14);
+    table_cell(left, 5);
+    table_cell("question", 8);
+    printf("carrel answer %s TEXT\n", client_text(p, "id"));
+    print_indented(client_text(p, "question"));
+}
+
+static bool is_question(const json_t *p) {
+    return strcmp(client_text(p, "protocol"), "question") == 0;
+}
+
 static void print_item(const json_t *p) {
     char where[300], left[16];
+    if (is_question(p)) {
+        print_question(p);
+        return;
+    }
     bool web = client_number(p, "port"); /* 0: a tool call of a run, which waits without a limit */
     snprintf(where, sizeof(where), web ? "%s:%lld" : "%s", client_text(p, "host"),
              client_number(p, "port"));
@@ -88,6 +108,30 @@ const struct option_row deny_rows[] = {
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
+
+const struct option_row answer_rows[] = {
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), DONE_QUIET_HELP},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+static int question_answer(struct client *c, const char *id, const char *text, bool quiet,
+                           struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(TARGET_MAX * 4);
+    struct jot j = JOT(&body);
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    jot_object(&j, NULL);
+    jot_string(&j, "decision", "answer");
+    jot_string(&j, "text", text);
+    jot_end(&j, '}');
+    if (j.failed)
+        return err_set(err, ERR_LIMIT, "the answer is too long");
+    if (client_target(target, err, "/v1/pending/%s", id) < 0 || client_call(c, &r, NULL, err) < 0)
+        return -1;
+    cli_done(quiet, "answered question '%s'", id);
+    return 0;
+}
 
 static int decide(struct client *c, const char *id, const char *decision,
                   const struct approve_options *o, struct err *err) {
@@ -145,6 +189,30 @@ static int decide_all(int argc, char **argv, const struct option_row *rows) {
         if (decide(&c, *ids, argv[0], &o, &err) < 0)
             status = cli_fail(&err);
     return status;
+}
+
+int cmd_answer(int argc, char **argv) {
+    struct client c DEFER(client_close) = {0};
+    struct approve_options o = {0};
+    struct err err;
+    char *words[3] = {NULL};
+    int count = options_words(answer_rows, argc, argv, &o, words, 2, &err);
+    if (count < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage("answer");
+        options_print(answer_rows);
+        return 0;
+    }
+    if (count < 2) {
+        err_set(&err, ERR_INVALID, "carrel answer requires the id of a question and a text");
+        err_remedy(&err, "to list the questions: carrel pending");
+        return cli_fail(&err);
+    }
+    if (client_open(&c, CLIENT_START, NULL, &err) < 0 ||
+        question_answer(&c, words[0], words[1], o.quiet, &err) < 0)
+        return cli_fail(&err);
+    return 0;
 }
 
 int cmd_approve(int argc, char **argv) {
@@ -212,6 +280,22 @@ static const struct pending_choice *read_choice(const json_t *item) {
     }
 }
 
+/* An empty line leaves the question open. */
+static void ask_for_answer(struct pending_watch *w, const json_t *item) {
+    char *line DEFER_FREE = NULL;
+    size_t size = 0;
+    struct err err;
+    fputs("    answer (empty: later): ", stdout);
+    fflush(stdout);
+    ssize_t n = getline(&line, &size, stdin);
+    w->asks = n >= 0;
+    if (n > 0 && line[n - 1] == '\n')
+        line[n - 1] = '\0';
+    if (n > 0 && line[0] &&
+        question_answer(w->second, client_text(item, "id"), line, false, &err) < 0)
+        cli_fail(&err);
+}
+
 /* A decision that fails, such as one that comes too late, is reported; watching continues. */
 static void ask_about(struct pending_watch *w, const json_t *item) {
     const struct pending_choice *chosen = read_choice(item);
@@ -231,7 +315,9 @@ static void show_new(struct pending_watch *w, const json_t *item) {
         puts(client_text(item, "id"));
     else
         print_item(item);
-    if (w->asks)
+    if (w->asks && is_question(item))
+        ask_for_answer(w, item);
+    else if (w->asks)
         ask_about(w, item);
 }
 
@@ -257,7 +343,8 @@ static int pending_look_again(void *arg, struct err *err) {
 
 static int pending_event(void *arg, const json_t *event, struct err *err) {
     const char *type = client_text(event, "type");
-    bool may_wait = strncmp(type, "net.", 4) == 0 || strncmp(type, "run.", 4) == 0;
+    bool may_wait = strncmp(type, "net.", 4) == 0 || strncmp(type, "run.", 4) == 0 ||
+                    strncmp(type, "machine.a", 9) == 0;
     return may_wait ? pending_look_again(arg, err) : 0;
 }
 

@@ -98,6 +98,8 @@ const struct command commands[] = {
      pending_rows, NULL},
     {"approve", "[OPTIONS] ITEM...", "approve requests that carrel pending lists", cmd_approve,
      approve_rows, NULL},
+    {"answer", "[OPTIONS] ITEM TEXT", "answer a question that carrel pending lists", cmd_answer,
+     answer_rows},
     {"deny", "[OPTIONS] ITEM...", "refuse requests that carrel pending lists", cmd_deny, deny_rows,
      NULL},
     {"events", "[OPTIONS] [MACHINE]", "print what happens to machines, images and runs", cmd_events,

@@ -105,6 +105,7 @@ int cmd_image(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_pending(int argc, char **argv);
 int cmd_approve(int argc, char **argv);
+int cmd_answer(int argc, char **argv);
 int cmd_deny(int argc, char **argv);
 int cmd_events(int argc, char **argv);
 int cmd_net(int argc, char **argv);
@@ -129,9 +130,9 @@ extern const struct option_row list_rows[], done_rows[];
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
     logs_rows[], ls_rows[], rm_rows[], set_rows[], net_rows[], snap_rows[], steps_rows[],
     diff_rows[], rewind_rows[], hibernate_rows[], fork_rows[], store_rows[], serve_rows[],
-    token_rows[], audit_rows[], mcp_rows[], approve_rows[], deny_rows[], grant_rows[], top_rows[],
-    pending_rows[], events_rows[], do_rows[], ship_rows[], image_rows[], secret_rows[],
-    expose_rows[], models_rows[], agent_rows[], volume_rows[];
+    token_rows[], audit_rows[], mcp_rows[], approve_rows[], answer_rows[], deny_rows[],
+    grant_rows[], top_rows[], pending_rows[], events_rows[], do_rows[], ship_rows[], image_rows[],
+    secret_rows[], expose_rows[], models_rows[], agent_rows[], volume_rows[];
 
 /* Subcommands (forms.c). */
 extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],

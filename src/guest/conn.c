@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "base/err.h"
+#include "guest/calls.h"
 #include "guest/cmd.h"
 #include "guest/serve.h"
 #include "guest/sys.h"
@@ -104,6 +105,7 @@ void conn_close(struct guest *g, struct conn *c) {
         _exit(0);
     cmd_detach_all(g, c);
     watch_close(g, c);
+    calls_forget(c);
     drop_fds(c, c->nfds);
     drop_out_fds(c);
     source_close(g, &c->src);

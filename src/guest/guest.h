@@ -61,7 +61,8 @@ struct conn {
     uint32_t out_nfds;
     bool is_stream_only; /* the connection cannot pass descriptors, like virtio-serial */
     bool greeted;
-    bool has_work; /* a command may have data to send on this connection */
+    bool takes_calls; /* the host answers MSG_CALL */
+    bool has_work;    /* a command may have data to send on this connection */
     /* since when the frame `held` waits for a spare cgroup; 0: it does not wait */
     int64_t stalled_ns;
     struct frame held;

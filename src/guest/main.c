@@ -26,6 +26,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 
+#include "guest/calls.h"
 #include "guest/cmd.h"
 #include "guest/conn.h"
 #include "guest/covers.h"
@@ -348,6 +349,7 @@ static int guest_init(struct guest *g, const struct args *a) {
     if (watch_listener(g, &g->listen, a->listen) < 0 || watch_listener(g, &g->admin, a->admin) < 0)
         return -1;
     covers_begin();
+    calls_begin(g);
     open_connections(g, a);
     return identity_set_deadline(a->deadline_ms);
 }

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include "base/err.h"
+#include "guest/calls.h"
 #include "guest/cmd.h"
 #include "guest/conn.h"
 #include "guest/files.h"
@@ -24,13 +25,15 @@ static enum serve_result hello(struct guest *g, struct conn *c, const struct fra
         return SERVE_BROKEN;
     }
     c->greeted = true;
+    c->takes_calls = m.features & MSG_FEATURE_CALLS;
     if (c->is_privileged)
         g->asked_ns = 0; /* a new spawner can be asked at once */
-    uint32_t features = g->features | MSG_FEATURE_NAMES | MSG_FEATURE_COPY;
+    uint32_t features = g->features | MSG_FEATURE_NAMES | MSG_FEATURE_COPY | MSG_FEATURE_CALLS;
     features |= c->is_stream_only ? 0 : MSG_FEATURE_FDS;
     features |= c->is_privileged ? MSG_FEATURE_PRIVILEGED : 0;
     struct frame_head head = {.type = MSG_HELLO, .tag = f->head.tag};
     guest_conn_send(c, &head, &(struct msg_hello){MSG_VERSION, features, g->incarnation});
+    calls_offer(g);
     return SERVE_DONE;
 }
 
@@ -130,6 +133,7 @@ static const struct {
     [MSG_SYMLINK] = {files_symlink},
     [MSG_WATCH] = {watch_add},
     [MSG_UNWATCH] = {watch_remove, .is_bare = true},
+    [MSG_CALL_ANSWER] = {calls_answer},
     [MSG_CLONE_ID] = {identity_become, .is_privileged = true},
     [MSG_DEADLINE] = {deadline, .is_privileged = true},
     [MSG_SPARES] = {spares, .is_privileged = true, .owns_fds = true},

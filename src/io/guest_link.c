@@ -63,7 +63,7 @@ struct guest_link *guest_link_adopt(int sock) {
     l->out = BUF(QUEUE_MAX + FRAME_BYTES_MAX);
     l->in = FRAME_DECODER(l->room, sizeof(l->room));
     struct frame_head head = {.type = MSG_HELLO};
-    if (queue(l, &head, &(struct msg_hello){.version = MSG_VERSION_OLDEST}, NULL) < 0)
+    if (queue(l, &head, &(struct msg_hello){MSG_VERSION_OLDEST, MSG_FEATURE_CALLS, 0}, NULL) < 0)
         abort();
     return l;
 }

@@ -97,6 +97,17 @@ bool guest_has_copies(const struct guest *g) {
     return !guest_incarnation(g) || guest_features(g) & MSG_FEATURE_COPY;
 }
 
+void guest_on_call(struct guest *g, guest_call_fn *fn) {
+    g->on_call = fn;
+}
+
+void guest_call_answer(struct guest *g, uint32_t id, uint8_t status, const char *text, size_t n) {
+    const struct msg_call_answer m = {
+        status,
+        {(const uint8_t *)text, (uint32_t)(n < MSG_CALL_ANSWER_MAX ? n : MSG_CALL_ANSWER_MAX)}};
+    guest_tell(g, (struct frame_head){.type = MSG_CALL_ANSWER, .id = id}, &m, NULL);
+}
+
 const struct err *guest_why_gone(const struct guest *g) {
     return g->is_gone ? &g->why : NULL;
 }
@@ -411,6 +422,17 @@ static int take_fuel(struct guest *g, const struct frame *f) {
     return 0;
 }
 
+static int take_call(struct guest *g, const struct frame *f) {
+    struct msg_call m;
+    if (msg_get_call(f, &m) < 0 || m.words.n > MSG_CALL_MAX || !m.left != (m.words.n > 0))
+        return -1;
+    if (g->on_call)
+        g->on_call(g->arg, g, f->head.id, &m.words);
+    else if (m.words.n)
+        guest_call_answer(g, f->head.id, MSG_CALL_AGAIN, NULL, 0);
+    return 0;
+}
+
 /* Id 0 means that events of unknown watches were lost: notify every watch. */
 static int take_event(struct guest *g, const struct frame *f) {
     struct msg_event m;
@@ -457,10 +479,15 @@ static bool fits_request(struct guest *g, const struct frame *f) {
 
 static frame_fn *handler_of(struct guest *g, const struct frame *f) {
     static frame_fn *const about_commands[] = {
-        [MSG_EXEC_STARTED] = take_started, [MSG_EXEC_FAILED] = take_failed,
-        [MSG_STDOUT] = take_data,          [MSG_STDERR] = take_data,
-        [MSG_CREDIT] = take_credit,        [MSG_EXIT] = take_exit,
-        [MSG_EVENT] = take_event,          [MSG_FUEL] = take_fuel,
+        [MSG_EXEC_STARTED] = take_started,
+        [MSG_EXEC_FAILED] = take_failed,
+        [MSG_STDOUT] = take_data,
+        [MSG_STDERR] = take_data,
+        [MSG_CREDIT] = take_credit,
+        [MSG_EXIT] = take_exit,
+        [MSG_EVENT] = take_event,
+        [MSG_FUEL] = take_fuel,
+        [MSG_CALL] = take_call,
     };
     size_t count = sizeof(about_commands) / sizeof(*about_commands);
     if (!fits_request(g, f))

@@ -28,6 +28,15 @@ struct guest *guest_open(struct loop *loop, int sock, void (*on_gone)(void *arg)
                          struct err *err);
 /* May be called from any callback. Pending requests get no reply, commands no more callbacks. */
 void guest_free(struct guest *g);
+/*
+ * A program in the machine called `carrel` (MSG_CALL). words: hostile, at most MSG_CALL_MAX bytes;
+ * none: the caller of this id has left. Without a function, callers are told to call again.
+ */
+typedef void guest_call_fn(void *arg, struct guest *g, uint32_t id, const struct msg_bytes *words);
+void guest_on_call(struct guest *g, guest_call_fn *fn); /* gets the arg of guest_open() */
+/* Answers a call; the text is cut to MSG_CALL_ANSWER_MAX. A caller that has left gets nothing. */
+void guest_call_answer(struct guest *g, uint32_t id, uint8_t status, const char *text, size_t n);
+
 const struct err *guest_why_gone(const struct guest *g); /* NULL while connected */
 bool guest_is_asked(const struct guest *g);              /* a request is pending */
 uint64_t guest_incarnation(const struct guest *g);       /* 0 before the guest sent HELLO */

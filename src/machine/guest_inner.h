@@ -47,6 +47,7 @@ struct guest {
     unsigned armed;
     void (*on_gone)(void *arg);
     void *arg;
+    guest_call_fn *on_call; /* NULL: nobody answers calls */
     bool is_gone;
     bool is_told; /* on_gone was called */
     bool is_freed;

@@ -245,6 +245,9 @@ struct machine {
      * Pending requests have failed; attach to the commands again, as after `adopt`. May be NULL.
      */
     void (*on_back)(void *arg, struct machine *m);
+    /* A program in the machine called `carrel`: see guest_call_fn. Answer with
+     * guest_call_answer(m->guest, ...). May be NULL. */
+    void (*on_call)(void *arg, struct machine *m, uint32_t id, const struct msg_bytes *words);
     void *on_arg;
 };
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/calls/live.h"
 #include "service/exec/live.h"
 #include "service/grants/live.h"
 #include "service/images/live.h"
@@ -286,6 +287,7 @@ static void ending_begin(struct live *l, const char *reason, bool own, bool fall
     snprintf(e->reason, sizeof(e->reason), "%s", reason);
     l->changing = true;
     net_detach(l);
+    calls_detach(l);
     l->row.state = MACHINE_ENDING;
     if (!falls)
         ending_write(l);
@@ -358,6 +360,7 @@ void live_attach(struct live *l, struct machine *m) {
     l->machine = m;
     m->on_end = ending_on_end;
     m->on_back = on_back;
+    m->on_call = calls_on_call;
     m->on_arg = l;
     idle_touch(&l->idle, loop_now_ms(l->service->loop));
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/calls/live.h"
 #include "service/exec/live.h"
 #include "service/grants/live.h"
 #include "service/images/live.h"
@@ -156,6 +157,7 @@ void live_unref(struct live *l) {
     json_decref(l->env_json);
     free(l->env.v);
     live_execs_free(l->execs);
+    live_calls_free(l->calls);
     live_net_free(l->net);
     live_grants_free(l->grants);
     ending_free(l->ending);

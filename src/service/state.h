@@ -20,6 +20,7 @@
 #include "store/machines.h"
 
 struct exec_defaults;
+struct live_calls;
 struct live_execs;
 struct live_grants;
 struct live_image;
@@ -85,6 +86,7 @@ struct live {
     struct live_image *image; /* its image; NULL: the host's */
     struct gate_machine *gate;
     /* State of each folder; the structs are in inner.h of the folder. */
+    struct live_calls *calls; /* NULL: no program in the machine has called yet */
     struct live_execs *execs;
     struct live_steps *steps;
     struct live_net *net;

@@ -243,6 +243,19 @@ static int open_worker(struct spawner *s, const char *path, uid_t owner, struct 
     return s->worker < 0 ? -1 : 0;
 }
 
+/* Reads `carrel` for machines, which is beside the guest. Without it machines have no `carrel`. */
+static void open_inside(struct spawner *s, const char *guest) {
+    enum { INSIDE_MAX = 256 << 10 };
+    char path[PATH_MAX], *text DEFER_FREE = malloc(INSIDE_MAX);
+    const char *slash = strrchr(guest, '/');
+    snprintf(path, sizeof(path), "%.*scarrel-inside", slash ? (int)(slash + 1 - guest) : 0, guest);
+    ssize_t n = text ? read_file_at(AT_FDCWD, path, text, INSIDE_MAX) : -ENOMEM;
+    s->maker.inside = BUF(INSIDE_MAX);
+    if (n < 0 || !buf_add(&s->maker.inside, text, (size_t)n))
+        log_line(LOG_WARN, "spawn", "read the program '%s' for machines: %s", path,
+                 strerror(n < 0 ? (int)-n : ENOMEM));
+}
+
 static void find_masks(struct spawner *s) {
     size_t n = 0;
     for (size_t i = 0; i < sizeof(hidden) / sizeof(*hidden) && n < MASK_MAX; i++) {
@@ -388,6 +401,7 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
     drop_sys_resource();
     if (open_places(s, paths, err) < 0 || open_disks(s, err) < 0 || open_nest(s, err) < 0)
         return -1;
+    open_inside(s, paths->guest);
     find_masks(s);
     open_cgroups(s, paths->run);
     open_uppers(s, paths->run);

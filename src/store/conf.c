@@ -137,7 +137,7 @@ static const struct key keys[] = {
     {"notify", "webhook", CONF_WORD, AT(notify_webhook), "", 0, 0,
      "URL to which the daemon posts each event of `events` as JSON; a failed call is repeated "
      "twice"},
-    {"notify", "events", CONF_WORD, AT(notify_events), "net.held,run.ask,run.end", 0, 0,
+    {"notify", "events", CONF_WORD, AT(notify_events), "net.held,run.ask,run.end,machine.ask", 0, 0,
      "types of events to notify of, separated by commas: requests that wait for approval, "
      "questions and ends of runs; see carrel events for more"},
     {"models", "default", CONF_WORD, AT(model), "", 0, 0,

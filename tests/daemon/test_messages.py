@@ -28,6 +28,7 @@ CHANGES = {
     "secret rm": (["secret", "rm", "SHOP_KEY"], r"deleted secret 'SHOP_KEY'"),
     "token rm": (["token", "rm", "TOKEN"], r"revoked token 't-\w+'"),
     "approve": (["approve", "PENDING"], r"approved request 'p-\w+'"),
+    "answer": (["answer", "QUESTION", "yes"], r"answered question 'q-\w+'"),
     "deny": (["deny", "PENDING"], r"denied request 'p-\w+'"),
     "image rm": (["image", "rm", "copy"], r"deleted image 'copy'"),
     "image export": (["image", "export", "copy", "--tar", "TAR"], r"wrote image 'copy' to '.*'"),
@@ -51,6 +52,14 @@ def things(carrel, machine, tmp_path):
     def pending():
         assert carrel("net", "tour", "ask", "http://one.example").returncode == 0
         client = carrel.popen("exec", "tour", "--", "curl", "-s", "http://one.example/", stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        clients.append(client)
+        while not (ids := carrel("pending", "-q").stdout.decode().split()):
+            assert client.poll() is None
+        return ids[0]
+
+    def question():
+        client = carrel.popen("exec", "tour", "--", "carrel", "ask", "why", stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         clients.append(client)
         while not (ids := carrel("pending", "-q").stdout.decode().split()):
@@ -84,7 +93,7 @@ def things(carrel, machine, tmp_path):
         return "kept"
 
     clients = []
-    made = {"PENDING": pending, "TOKEN": token, "GRANT": grant, "copy": image, "8000": port, "SHOP_KEY": secret, "VOLUME": volume,
+    made = {"PENDING": pending, "QUESTION": question, "TOKEN": token, "GRANT": grant, "copy": image, "8000": port, "SHOP_KEY": secret, "VOLUME": volume,
             "TAR": lambda: str(tmp_path / "image.tar")}
     yield lambda words: [made[word]() if word in made else word for word in words]
     for client in clients:

@@ -5,7 +5,7 @@ import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TOP / "build")
-PROGRAMS = {"carrel", "carrel-cell", "carrel-compare", "carrel-daemon", "carrel-guest", "carrel-image", "carrel-packages",
+PROGRAMS = {"carrel", "carrel-cell", "carrel-compare", "carrel-daemon", "carrel-guest", "carrel-image", "carrel-inside", "carrel-packages",
             "carrel-postgres", "carrel-registry", "carrel-spawn", "carrel-sqlite", "carrel-top"}
 
 

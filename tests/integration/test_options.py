@@ -14,7 +14,7 @@ def test_a_clean_environment(carrel):
     found = environment(carrel, env={"SECRET_TOKEN": "x", "LD_PRELOAD": "", "TERM": "xterm"})
     found.pop("PWD", None), found.pop("_", None), found.pop("SHLVL", None), found.pop("OLDPWD", None)
     assert found == {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8",
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/carrel/bin", "LANG": "C.UTF-8",
         "PAGER": "cat", "DEBIAN_FRONTEND": "noninteractive", "GIT_TERMINAL_PROMPT": "0",
         "PIP_NO_INPUT": "1", "NPM_CONFIG_YES": "true", "SHELL": "/bin/bash", "USER": "user",
         "LOGNAME": "user", "HOME": "/home/user", "TERM": "dumb"}

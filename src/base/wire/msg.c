@@ -127,6 +127,9 @@ static const struct field chown_fields[] = {F(U32, msg_chown, uid),
                                             {END}};
 static const struct field event_fields[] = {
     F(U32, msg_event, mask), F(U32, msg_event, cookie), F(STR, msg_event, name), {END}};
+static const struct field call_fields[] = {F(U8, msg_call, left), F(REST, msg_call, words), {END}};
+static const struct field call_answer_fields[] = {
+    F(U8, msg_call_answer, status), F(REST, msg_call_answer, text), {END}};
 static const struct field clone_id_fields[] = {F(STR, msg_clone_id, hostname),
                                                F(STR, msg_clone_id, machine_id),
                                                F(BYTES, msg_clone_id, seed),
@@ -185,6 +188,8 @@ static const struct shape {
     SHAPE(WATCH, path, msg_path),
     EMPTY(UNWATCH),
     SHAPE(EVENT, event, msg_event),
+    SHAPE(CALL, call, msg_call),
+    SHAPE(CALL_ANSWER, call_answer, msg_call_answer),
     SHAPE(CLONE_ID, clone_id, msg_clone_id),
     SHAPE(DEADLINE, deadline, msg_deadline),
     SHAPE(SPARES_WANT, spares, msg_spares),

@@ -117,6 +117,12 @@ enum msg_type {
     MSG_WATCH,     /* struct msg_path under an id that the host chooses; ends with the connection */
     MSG_UNWATCH,   /* id of the watch */
     MSG_EVENT,     /* struct msg_event, with the id of the watch; id 0: events were lost */
+    /*
+     * A program in the machine called `carrel` (guest/calls.h). The guest sends it only to a host
+     * whose HELLO has MSG_FEATURE_CALLS. The id is that of the call.
+     */
+    MSG_CALL,        /* struct msg_call, to the host */
+    MSG_CALL_ANSWER, /* struct msg_call_answer, to the guest; no reply */
 
     /* Only the connection of the spawner may send these, except SWITCH_ROOT. */
     MSG_CLONE_ID = 80, /* struct msg_clone_id */
@@ -172,6 +178,7 @@ enum msg_feature {
     MSG_FEATURE_CELL = 64,      /* every command runs in the cell worker, never as a program */
     MSG_FEATURE_ALLOW = 128,    /* cell: the worker takes capabilities (base/cell_command.h) */
     MSG_FEATURE_ASKS = 256,     /* cell: the guest knows MSG_EXEC_ASKS */
+    MSG_FEATURE_CALLS = 512,    /* guest: it has the socket of `carrel`; host: it takes MSG_CALL */
 };
 
 struct msg_hello {
@@ -457,6 +464,22 @@ struct msg_event {
     struct msg_str name;
 };
 
+enum {
+    MSG_CALL_MAX = 4 << 10,         /* bytes of all words of a call */
+    MSG_CALL_ANSWER_MAX = 32 << 10, /* bytes of the text of an answer */
+    MSG_CALL_AGAIN = 75,            /* status: nobody could answer yet; call again */
+};
+
+struct msg_call {
+    uint8_t left;           /* 1: the caller has left, and there are no words */
+    struct msg_bytes words; /* to the end of the payload: NUL after each word */
+};
+
+struct msg_call_answer {
+    uint8_t status;        /* exit status of the caller */
+    struct msg_bytes text; /* to the end of the payload: what it prints */
+};
+
 struct msg_clone_id {
     struct msg_str hostname;
     struct msg_str machine_id; /* 32 hex digits; empty: keep the present one */
@@ -534,6 +557,8 @@ int msg_decode(const struct frame *frame, enum msg_type kind, void *ret, size_t 
     X(symlink, SYMLINK, msg_move)           \
     X(watch, WATCH, msg_path)               \
     X(event, EVENT, msg_event)              \
+    X(call, CALL, msg_call)                 \
+    X(answer, CALL_ANSWER, msg_call_answer) \
     X(clone_id, CLONE_ID, msg_clone_id)     \
     X(deadline, DEADLINE, msg_deadline)     \
     X(spares_want, SPARES_WANT, msg_spares) \

@@ -252,6 +252,8 @@ static int take_created(struct creation *c, const struct plan_message *m, struct
     take_parts(b, &c->plan, fds);
     b->warnings = xstrdup(m->text);
     b->m.guest = guest_open(b->m.host->loop, TAKE_FD(fds->fds[0]), box_on_gone, b, err);
+    if (b->m.guest)
+        guest_on_call(b->m.guest, box_on_call);
     return b->m.guest ? 0 : -1;
 }
 

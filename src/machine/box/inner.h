@@ -142,3 +142,4 @@ void box_retire_old(void *arg);
 void box_link_again(void *arg);
 void box_on_gone(void *arg);
 void box_confirm(struct box *b);
+void box_on_call(void *arg, struct guest *g, uint32_t id, const struct msg_bytes *words);

@@ -106,8 +106,18 @@ void box_link_again(void *arg) {
         try_later(b);
         return;
     }
+    guest_on_call(b->fresh, box_on_call);
     box_after(b, SLOW_MS, on_slow);
     guest_request(b->fresh, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, on_first_word, b);
+}
+
+/* On a connection that is not used yet, the caller has to call again. */
+void box_on_call(void *arg, struct guest *g, uint32_t id, const struct msg_bytes *words) {
+    struct box *b = arg;
+    if (g == b->m.guest && b->m.on_call)
+        b->m.on_call(b->m.on_arg, &b->m, id, words);
+    else if (words->n)
+        guest_call_answer(g, id, MSG_CALL_AGAIN, NULL, 0);
 }
 
 static void on_alive(void *arg, const struct plan_message *m, struct fd_message *fds,

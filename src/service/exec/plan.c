@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/cell_command.h"
 #include "base/parse.h"
 #include "base/text/accounts.h"
@@ -172,6 +173,15 @@ static int gather_account(struct gathering *g, const struct exec_plan *p,
     return 0;
 }
 
+/* The command `carrel` of the machine is found last, so that it hides no program of an image. */
+static int gather_own_path(struct gathering *g, struct exec_plan *p, struct err *err) {
+    size_t at = 0;
+    while (strcmp(g->names[at], "PATH") != 0)
+        at++;
+    p->path = xformat("%s:" EXEC_OWN_PATH, g->values[at]);
+    return plan_gather(g, "PATH", p->path, err);
+}
+
 static int set_env(struct exec_plan *p, const struct exec_request *r,
                    const struct exec_defaults *image, const struct texts *network_env,
                    const struct texts *machine_env, struct err *err) {
@@ -183,7 +193,7 @@ static int set_env(struct exec_plan *p, const struct exec_request *r,
     if (known && gather_account(&g, p, image, err) < 0)
         return -1;
     if (plan_gather(&g, "TERM", r->terminal ? "xterm-256color" : "dumb", err) < 0 ||
-        (image && gather_pairs(&g, &image->env, err) < 0))
+        (image && gather_pairs(&g, &image->env, err) < 0) || gather_own_path(&g, p, err) < 0)
         return -1;
     if (gather_pairs(&g, network_env, err) < 0 || gather_pairs(&g, machine_env, err) < 0 ||
         gather_pairs(&g, &r->env, err) < 0)
@@ -283,5 +293,6 @@ void exec_plan_done(struct exec_plan *p) {
     free(p->argv);
     free(p->env);
     free(p->text);
+    free(p->path);
     *p = (struct exec_plan){0};
 }

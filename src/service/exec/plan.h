@@ -20,6 +20,9 @@ struct exec_defaults {
 };
 
 /* The message and the memory of its texts. */
+/* Directory of the command `carrel` in a machine. */
+#define EXEC_OWN_PATH "/run/carrel/bin"
+
 struct exec_plan {
     struct msg_exec exec;
     const char **argv;  /* NULL-terminated */
@@ -27,6 +30,7 @@ struct exec_plan {
     char limits[3][24]; /* in a cell machine: memory of words before `shown` */
     const char **env;
     char *text; /* memory of env */
+    char *path; /* memory of the variable PATH, while env is made */
     const char *user, *home;
     const char *account; /* the user that the guest looks up in the machine; NULL: none */
 };

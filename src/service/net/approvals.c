@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "gate/path.h"
+#include "service/calls/live.h"
 #include "service/net/inner.h"
 #include "service/rights.h"
 
@@ -145,6 +146,7 @@ void service_pending(struct service *s, const struct caller *who, service_net_fn
         for (struct pending *p = gate_pending(l->gate); p; p = p->next)
             if (p->state != PENDING_PASSED)
                 put_item(&j, NULL, p, loop_now_ms(s->loop));
+        calls_put_questions(l, &j);
     }
     jot_end(&j, ']');
     jot_end(&j, '}');

@@ -14,7 +14,8 @@ void service_pending(struct service *s, const struct caller *who, service_net_fn
 bool service_pending_of(struct service *s, const char *machine, struct buf *to);
 
 struct approval_request {
-    const char *decision; /* approve or deny */
+    const char *decision; /* approve, deny or, for a question, answer */
+    const char *text;     /* answer: what the machine is told */
     bool always;          /* also add a rule that matches only this request */
     struct given ttl;     /* also add such a rule, which expires after this time (ms) */
 };

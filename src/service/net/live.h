@@ -68,6 +68,9 @@ const char *net_warnings(struct live *l, const char *others);
  * NULL) also if that failed.
  */
 void net_tell(struct live *l, service_done_fn *done, void *arg);
+/* Writes limits, grants, network rules and names of secrets as the machine may know them, as one
+ * JSON object; false: it is too long. */
+bool net_describe(struct live *l, struct buf *text);
 
 /* ---- trust.c ---- */
 

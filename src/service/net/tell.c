@@ -70,7 +70,7 @@ static void put_grants(struct jot *j, const struct buf *text, struct live *l) {
         jot_u64(j, "more_grants", list.count - i);
 }
 
-static bool tell_describe(struct live *l, struct buf *text) {
+bool net_describe(struct live *l, struct buf *text) {
     const struct policy *p = gate_policy(l->gate);
     const struct secret_grants *grants = gate_grants(l->gate);
     struct jot j = JOT(text);
@@ -109,7 +109,7 @@ static void tell_told(void *arg, const struct err *err) {
 
 void net_tell(struct live *l, service_done_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(TEXT_MAX);
-    if (!l->machine || !tell_describe(l, &text)) {
+    if (!l->machine || !net_describe(l, &text)) {
         if (done)
             done(arg, NULL);
         return;

@@ -151,10 +151,15 @@ static int write_boot_id(int dir, uid_t owner) {
  * Creates m, the directory of machine.json. The boot id is written now, because the set-up of the
  * box needs it; machine.json is written later.
  */
-static int lay_out_meta(int fs, uid_t root) {
+static int lay_out_meta(const struct rootfs_maker *maker, int fs, uid_t root) {
+    const struct buf *inside = &maker->inside;
     int r = tree_dir(fs, "m", 0755, root, root);
     int dir DEFER_CLOSE = r < 0 ? -1 : dir_open_path(fs, "m");
-    return r < 0 ? r : dir < 0 ? -errno : write_boot_id(dir, root);
+    if (r < 0 || dir < 0)
+        return r < 0 ? r : -errno;
+    if (inside->len && (r = tree_dir(dir, "bin", 0755, root, root)) == 0)
+        r = tree_file_bytes(dir, "bin/carrel", inside->data, inside->len, 0555, root, root);
+    return r < 0 ? r : write_boot_id(dir, root);
 }
 
 /*
@@ -163,7 +168,7 @@ static int lay_out_meta(int fs, uid_t root) {
  */
 static int lay_out(const struct rootfs_maker *maker, int fs) {
     uid_t root = disk_id(maker, 0), nobody = maker->rootless ? maker->slots.base + 1000 : 0;
-    int r = lay_out_meta(fs, root);
+    int r = lay_out_meta(maker, fs, root);
     if (r == 0)
         r = tree_dir(fs, "s", 01777, root, root);
     if (r == 0 && maker->has_nodes)
@@ -203,7 +208,7 @@ static int fill_side(const struct rootfs_maker *maker, struct rootfs *r, int fs)
     int userns = mapped ? r->userns : -1;
     uid_t root =
         maker->rootless || mapped ? disk_id(maker, 0) : slots_first(&maker->slots, r->slot);
-    int made = lay_out_meta(fs, root);
+    int made = lay_out_meta(maker, fs, root);
     if (made == 0 && maker->has_nodes)
         made = lay_out_dev(fs, root);
     if (made == 0)

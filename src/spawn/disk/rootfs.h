@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/wire/plan.h"
 #include "spawn/disk/overlays.h"
@@ -58,12 +59,13 @@ struct rootfs_maker {
     struct image *image;
     int proc;
     bool rootless;
-    int nest;       /* rootless: the parent of the user namespaces of boxes */
-    int workshop;   /* private directory of the spawner, where mounts are attached */
-    int store;      /* store directory, where disk images are created */
-    bool btrfs;     /* disks are btrfs, so that snapshots take constant time */
-    uint64_t usual; /* default disk size in bytes */
-    int made;       /* a btrfs disk of `made_bytes` that rootfs_new() uses; or -1 */
+    int nest;          /* rootless: the parent of the user namespaces of boxes */
+    struct buf inside; /* the program `carrel` for /run/carrel/bin; empty: there is none */
+    int workshop;      /* private directory of the spawner, where mounts are attached */
+    int store;         /* store directory, where disk images are created */
+    bool btrfs;        /* disks are btrfs, so that snapshots take constant time */
+    uint64_t usual;    /* default disk size in bytes */
+    int made;          /* a btrfs disk of `made_bytes` that rootfs_new() uses; or -1 */
     uint64_t made_bytes;
     bool has_nodes; /* every box has its own /dev */
     struct uppers uppers;

@@ -171,13 +171,18 @@ int tree_dir(int dir, const char *name, mode_t mode, uid_t uid, gid_t gid) {
     return 0;
 }
 
-int tree_file(int dir, const char *name, const char *text, mode_t mode, uid_t uid, gid_t gid) {
+int tree_file_bytes(int dir, const char *name, const void *bytes, size_t n, mode_t mode, uid_t uid,
+                    gid_t gid) {
     unlinkat(dir, name, 0);
     int fd DEFER_CLOSE = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
-    int r = write_all(fd, text, strlen(text));
+    int r = write_all(fd, bytes, n);
     if (r < 0)
         return r;
     return fchown(fd, uid, gid) < 0 || fchmod(fd, mode) < 0 ? -errno : 0;
+}
+
+int tree_file(int dir, const char *name, const char *text, mode_t mode, uid_t uid, gid_t gid) {
+    return tree_file_bytes(dir, name, text, strlen(text), mode, uid, gid);
 }

@@ -44,4 +44,6 @@ int tree_dir(int dir, const char *name, mode_t mode, uid_t uid, gid_t gid);
  * Writes a small file. The write is not atomic: call it only for a private directory that nobody
  * reads meanwhile.
  */
+int tree_file_bytes(int dir, const char *name, const void *bytes, size_t n, mode_t mode, uid_t uid,
+                    gid_t gid);
 int tree_file(int dir, const char *name, const char *text, mode_t mode, uid_t uid, gid_t gid);

@@ -1,0 +1,10 @@
+/* Questions that machines ask their owners with `carrel ask`. */
+#pragma once
+
+#include "service/net/net.h"
+
+/* True if the id of a pending item is that of a question. */
+bool question_is(const char *id);
+/* Answers a question; text NULL: the owner does not answer it. */
+void service_question_answer(struct service *s, const struct caller *who, const char *id,
+                             const char *text, service_net_fn *done, void *arg);
