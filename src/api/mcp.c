@@ -11,6 +11,7 @@
 #include "base/hex.h"
 #include "base/sha256.h"
 #include "io/http_uri.h"
+#include "service/calls/card.h"
 #include "service/taint.h"
 
 static const char instructions[] =
@@ -386,11 +387,22 @@ static int subscribe(void *arg, const char *uri, bool on, struct err *err) {
     return resource_watch(arg, uri, on, err);
 }
 
+/* A session that has a machine already gets its card: the same text as `carrel me` in the machine.
+ */
+static void describe_machine(void *arg, struct buf *to) {
+    struct mcp_user *u = arg;
+    struct buf card DEFER(buf_done) = BUF(CARD_MAX);
+    const char *machine = toolbox_machine(u->box);
+    if (machine[0] && service_card_for(u->face->service, &u->who, machine, &card))
+        (void)!buf_addf(to, "\n\n%s", card.data);
+}
+
 static const struct mcp_backend backend = {
     .name = "carrel",
     .title = "Carrel: a computer for every agent",
     .version = CARREL_VERSION,
     .instructions = instructions,
+    .describe = describe_machine,
     .list = mcp_list,
     .handle = handle,
     .cancel = cancel,

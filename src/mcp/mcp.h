@@ -96,6 +96,8 @@ struct mcp_request {
 
 struct mcp_backend {
     const char *name, *title, *version, *instructions;
+    /* Adds to the instructions what is known about this session. May be NULL. */
+    void (*describe)(void *arg, struct buf *to);
     /* Writes the entries [from, from + max) of a list, each as one object. True: there are more. */
     bool (*list)(void *arg, enum mcp_list what, size_t from, size_t max, struct jot *j);
     void (*handle)(void *arg, struct mcp_request *r);

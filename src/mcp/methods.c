@@ -68,6 +68,16 @@ void mcp_put_server(struct jot *j, const struct mcp_backend *b, const char *name
     jot_end(j, '}');
 }
 
+static void put_instructions(const struct mcp_session *s, struct jot *j) {
+    const struct mcp_backend *b = s->backend;
+    struct buf text DEFER(buf_done) = BUF(40 << 10);
+    if (!b->instructions || !buf_addf(&text, "%s", b->instructions))
+        return;
+    if (b->describe)
+        b->describe(s->backend_arg, &text);
+    jot_string(j, "instructions", text.data);
+}
+
 static enum mcp_receipt do_initialize(struct mcp_session *s, const json_t *message,
                                       const json_t *params, void *stream) {
     const struct mcp_backend *b = s->backend;
@@ -88,8 +98,7 @@ static enum mcp_receipt do_initialize(struct mcp_session *s, const json_t *messa
     jot_string(&j, "protocolVersion", agree(wanted));
     mcp_put_capabilities(&j, true);
     mcp_put_server(&j, b, "serverInfo");
-    if (b->instructions)
-        jot_string(&j, "instructions", b->instructions);
+    put_instructions(s, &j);
     jot_end(&j, '}');
     s->greeted = true;
     mcp_answer_now(s, message, stream, &out);

@@ -141,8 +141,8 @@ uint64_t live_prompt_bytes(const struct live_run *l);
 /* Writes a journal record about the run and notifies those who watch events. */
 int live_note(struct live_run *l, const char *verb, struct err *err);
 /* The description of the machine for the model; live_card_for() adds the rules of the mode. */
-const char *live_card(struct arena *a, const struct machine_view *view);
-const char *live_card_for(struct arena *a, const struct machine_view *view,
+const char *live_card(struct service *s, struct arena *a, const struct machine_view *view);
+const char *live_card_for(struct service *s, struct arena *a, const struct machine_view *view,
                           const struct run_mode *m, const char *menu);
 /* Creates a machine for a run whose request named none. The same key gives the same machine. */
 void live_make_machine(struct live_run *l, const char *key, service_machine_fn *done, void *arg);

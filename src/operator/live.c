@@ -10,6 +10,7 @@
 #include "operator/inner.h"
 #include "operator/own.h"
 #include "operator/prompt.h"
+#include "service/calls/card.h"
 #include "service/runs.h"
 
 enum { IDLE_MS = 30 * 60 * 1000, TTL_MS = 7 * 24 * 3600 * 1000, SCHEMA_MAX = 64 << 10 };
@@ -153,24 +154,19 @@ int live_note(struct live_run *l, const char *verb, struct err *err) {
     return 0;
 }
 
-const char *live_card(struct arena *a, const struct machine_view *view) {
-    char mem[40] = "no limit of its own", disk[40] = "no limit of its own";
-    if (view->limits.mem)
-        snprintf(mem, sizeof(mem), "%" PRIu64 " MiB", view->limits.mem >> 20);
-    if (view->limits.disk)
-        snprintf(disk, sizeof(disk), "%" PRIu64 " MiB", view->limits.disk >> 20);
-    return arena_printf(
-        a,
-        "Your machine is %s (a %s, image %s): Linux, memory %s, disk %s. You are the user "
-        "`user` and may be root with \"user\":\"root\". Commands begin in the directory that was "
-        "lent to you, else in /home/user; put what you hand over there, or in /outbox. The "
-        "network is closed but for what its owner opened.",
-        view->id, view->kind, view->image ? view->image : "host", mem, disk);
+const char *live_card(struct service *s, struct arena *a, const struct machine_view *view) {
+    struct buf text DEFER(buf_done) = BUF(CARD_MAX);
+    bool is_told = service_card(s, view->id, &text);
+    return arena_printf(a,
+                        "%sYou may be root with \"user\":\"root\". Commands begin in the directory "
+                        "that was lent to "
+                        "you, else in /home/user; put what you hand over there, or in /outbox.",
+                        is_told ? text.data : "");
 }
 
-const char *live_card_for(struct arena *a, const struct machine_view *view,
+const char *live_card_for(struct service *s, struct arena *a, const struct machine_view *view,
                           const struct run_mode *m, const char *menu) {
-    return arena_printf(a, "%s%s%s%s%s", live_card(a, view), *m->card ? "\n" : "", m->card,
+    return arena_printf(a, "%s%s%s%s%s", live_card(s, a, view), *m->card ? "\n" : "", m->card,
                         menu ? "\nThe menu: " : "", menu ? menu : "");
 }
 

@@ -94,7 +94,7 @@ static int start_begin(struct starting *s, const struct machine_view *view, stru
     s->start.machine = view->id;
     s->start.owner = l->who.owner;
     s->start.time_ms = wall_ms();
-    s->start.card = live_card_for(&s->arena, view, l->mode, s->start.menu);
+    s->start.card = live_card_for(o->service, &s->arena, view, l->mode, s->start.menu);
     live_equip(l, view->id);
     s->start.prompt_bytes = live_prompt_bytes(l);
     const struct cost limit = {s->start.budget.tokens, s->start.budget.micro};

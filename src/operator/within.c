@@ -84,7 +84,7 @@ int live_child(struct live_run *parent, const struct machine_view *view, const c
     e.card = arena_printf(&a,
                           "%s\nYou are a sub-agent: your task is part of a larger one, and your "
                           "report goes to the agent that gave it to you.",
-                          live_card(&a, view));
+                          live_card(parent->runs->service, &a, view));
     return within_start(inner_new(parent, INNER_CHILD), &e, "run.spawn", ret_run, err);
 }
 
@@ -106,7 +106,7 @@ int live_try(struct live_run *parent, const struct machine_view *view, const cha
     e.menu = of->menu;
     e.budget = (struct run_budget){of->budget.turns, part_of(of->budget.tokens, of->tries),
                                    part_of(of->budget.micro, of->tries), of->budget.timeout_ms};
-    e.card = live_card_for(&a, view, mode_of(&parent->run), of->menu);
+    e.card = live_card_for(parent->runs->service, &a, view, mode_of(&parent->run), of->menu);
     return within_start(inner_new(parent, INNER_TRY), &e, "run.start", ret_run, err);
 }
 

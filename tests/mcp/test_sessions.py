@@ -169,3 +169,13 @@ def test_help(daemon):
     for words in (["x"], ["--listen", "127.0.0.1:0"], ["--no"]):
         done = subprocess.run([PROGRAM, "mcp", *words], stderr=subprocess.PIPE, env=daemon.env)
         assert done.returncode == 125 and done.stderr
+
+
+def test_instructions_have_the_card_of_the_machine(daemon, open_client):
+    """The same text as `carrel me` in the machine; a session without a machine has none."""
+    m = daemon.machine(name="carded", net=[{"target": "https://example.com"}])
+    card = daemon.exec(m, "carrel me")["stdout"]
+    assert card.startswith(f"Machine {m}") and "allow https://example.com" in card
+    bound = open_client("lines", "--machine", "carded", greet=False)
+    assert bound.greet()["instructions"].endswith("\n\n" + card)
+    assert "Machine m-" not in open_client("lines", greet=False).greet()["instructions"]
