@@ -280,7 +280,18 @@ def test_what_was_received_goes_no_further(box):
 
 
 def test_the_control_channel_cannot_be_found_from_inside(box):
-    script = ("cat /proc/net/unix | tail -n +2 | wc -l; find / -xdev -type s 2>/dev/null | wc -l; "
-              "cat /proc/1/fd/* 2>/dev/null | wc -l; ss -xl 2>/dev/null | tail -n +2 | wc -l")
+    """Only the socket of the command `carrel` is there, under its abstract name."""
+    script = ("awk 'NR > 1 && $4 == 00010000 {print $8}' /proc/net/unix; find / -xdev -type s 2>/dev/null | wc -l; "
+              "cat /proc/1/fd/* 2>/dev/null | wc -l")
     counts["attacks tried"] += 4
-    assert set(box.sh(script).split()) == {"0"}
+    assert box.sh(script).split() == ["@carrel", "0", "0"]
+
+
+def test_the_socket_of_carrel_does_not_speak_the_protocol(box):
+    """It takes one packet of words. A program that goes on as a host would is cut off, and learns nothing."""
+    hello = bytes([16, 0, 0, 0, 1, 0, 0, 0]) + bytes(4) + bytes([1, 0, 0, 0]) + bytes([2, 0, 0, 0]) + bytes(12)
+    script = ("import socket\ns = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\ns.connect('\\0carrel')\n"
+              f"s.send({hello!r})\ns.send({hello!r})\nprint(s.recv(65536))")
+    counts["attacks tried"] += 1
+    assert box.sh(f"python3 -c \"{script}\"").strip() == "b''"
+    assert alive(box)
