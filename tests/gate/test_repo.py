@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -176,6 +177,21 @@ def test_uncommitted_files_come_along_with_dirty(gated, dirty, tmp_path):
     assert len(inside) == 14 and inside[13].endswith("refs/heads/main"), inside
     after = git(dirty, "status", "--porcelain"), git(dirty, "count-objects"), git(dirty, "for-each-ref")
     assert after == before and not left_in_tmp(dirty), "the owner's repository is as it was"
+
+
+def test_change_within_the_second_of_a_commit_comes_along(gated, dirty, tmp_path):
+    """Size and time of the file say nothing then. Git reads it, because the index is not younger."""
+    seconds = set()
+    while len(seconds) != 1:
+        (dirty / "a.txt").write_text("first\n")
+        seconds = {int((dirty / "a.txt").stat().st_ctime)}
+        git(dirty, "commit", "-qam", "quick", "--allow-empty")
+        (dirty / "a.txt").write_text("other\n")
+        seconds.add(int((dirty / "a.txt").stat().st_ctime))
+    while int(time.time()) in seconds:  # a copy of the index that is made now would be younger
+        time.sleep(0.05)
+    box = new_dirty(gated, tmp_path, dirty, ":dirty").stdout.strip()
+    assert gated.exec(box, "cat a.txt", cwd="/home/user/proj")["stdout"] == "other\n"
 
 
 def test_the_first_line_tells_that_uncommitted_files_stay_out(gated, dirty, tmp_path):

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -103,8 +104,11 @@ static int borrow_objects(const char *path, const struct beside *b, struct err *
     return status < 0 ? err_num(err, status, "cannot write file '%s'", file) : 0;
 }
 
-/* The index tells git which files it need not read again, and which ones a sparse checkout left
- * out. A repository without an index has no tracked files. */
+/*
+ * The index tells git which files it need not read again, and which ones a sparse checkout left
+ * out. A repository without an index has no tracked files. The copy keeps its time: git reads a
+ * file again if it is not older than the index, because its size and time may be as before.
+ */
 static int copy_index(const char *path, const struct beside *b, struct err *err) {
     struct buf index DEFER(buf_done) = BUF(GIT_SAID_MAX);
     ssize_t n;
@@ -116,9 +120,13 @@ static int copy_index(const char *path, const struct beside *b, struct err *err)
     int to DEFER_CLOSE = open(b->index, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (to < 0)
         return err_sys(err, "cannot write file '%s'", b->index);
+    struct stat st;
     while ((n = sendfile(to, from, NULL, 1 << 30)) > 0)
         ;
-    return n < 0 ? err_sys(err, "cannot copy file '%s'", index.data) : 0;
+    if (n < 0 || fstat(from, &st) < 0 ||
+        futimens(to, (const struct timespec[]){st.st_atim, st.st_mtim}) < 0)
+        return err_sys(err, "cannot copy file '%s'", index.data);
+    return 0;
 }
 
 static int make_beside(const char *path, const char *hash, struct beside *b, struct err *err) {
