@@ -58,6 +58,8 @@ void mcp_stateless_request(struct mcp_request *r);
 
 /* methods.c */
 void mcp_put_capabilities(struct jot *j, bool subscribe);
+/* Writes the instructions for the model, with a description of its machine. */
+void mcp_put_instructions(const struct mcp_session *s, struct jot *j);
 void mcp_put_server(struct jot *j, const struct mcp_backend *b, const char *name);
 void mcp_answer_now(struct mcp_session *s, const json_t *message, void *stream,
                     const struct buf *result);

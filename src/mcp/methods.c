@@ -68,7 +68,7 @@ void mcp_put_server(struct jot *j, const struct mcp_backend *b, const char *name
     jot_end(j, '}');
 }
 
-static void put_instructions(const struct mcp_session *s, struct jot *j) {
+void mcp_put_instructions(const struct mcp_session *s, struct jot *j) {
     const struct mcp_backend *b = s->backend;
     struct buf text DEFER(buf_done) = BUF(40 << 10);
     if (!b->instructions || !buf_addf(&text, "%s", b->instructions))
@@ -98,7 +98,7 @@ static enum mcp_receipt do_initialize(struct mcp_session *s, const json_t *messa
     jot_string(&j, "protocolVersion", agree(wanted));
     mcp_put_capabilities(&j, true);
     mcp_put_server(&j, b, "serverInfo");
-    put_instructions(s, &j);
+    mcp_put_instructions(s, &j);
     jot_end(&j, '}');
     s->greeted = true;
     mcp_answer_now(s, message, stream, &out);

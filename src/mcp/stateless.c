@@ -55,8 +55,7 @@ static enum mcp_receipt do_discover(struct mcp_session *s, const json_t *message
     jot_object(&j, NULL);
     jot_raw(&j, "supportedVersions", list ? list : "[]");
     mcp_put_capabilities(&j, false);
-    if (s->backend->instructions)
-        jot_string(&j, "instructions", s->backend->instructions);
+    mcp_put_instructions(s, &j);
     jot_object(&j, "_meta");
     mcp_put_server(&j, s->backend, META "serverInfo");
     jot_end(&j, '}');

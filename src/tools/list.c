@@ -4,6 +4,7 @@
  * Directories are read level by level. If the limit of entries is reached, the upper levels are
  * complete. All counts are limited, because the machine's answers are not trusted.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,7 +123,8 @@ static bool list_is_wanted(const struct listing *l, size_t i) {
 
 static void list_add(struct listing *l, const struct msg_entry *e) {
     const struct list_entry *in = &l->v[l->at];
-    if (!e->name.n || strcmp(e->name.s, ".") == 0 || strcmp(e->name.s, "..") == 0)
+    if (!e->name.n || e->name.n > NAME_MAX || strcmp(e->name.s, ".") == 0 ||
+        strcmp(e->name.s, "..") == 0)
         return;
     if (l->count > l->max) {
         l->more = true;

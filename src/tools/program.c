@@ -111,30 +111,45 @@ static const char *program_text(const struct program_input *in) {
     return "";
 }
 
-void tool_program(struct act *a) {
+/* machine: the id of the one whose capabilities count; NULL: none. */
+static void program_begin(struct act *a, const char *machine) {
     const struct program_input *in = a->request;
-    const char *own = a->box->machine[0] ? a->box->machine : NULL;
     const struct program_request r = {.text = program_text(in),
                                       .script = in->python       ? "x.py"
                                                 : in->javascript ? "x.js"
                                                                  : NULL,
                                       .allow = in->allow,
-                                      .machine = in->machine ? in->machine : own,
+                                      .machine = machine,
                                       .invoke = in->invoke,
                                       .args = in->args,
                                       .input = in->input,
                                       .fuel = in->fuel,
                                       .memory = in->memory_pages};
     struct err err;
-    if (!!in->wat + !!in->text + !!in->python + !!in->javascript != 1) {
-        err_set(&err, ERR_INVALID,
-                "a program requires field 'wat', or else 'python' or 'javascript'");
-        act_fail(a, &err);
-        return;
-    }
     a->user = service_program(act_service(a), act_who(a), &r, ran, a, &err);
     if (a->user)
         a->cancel = stop;
     else
         act_fail(a, &err);
+}
+
+static void program_machine_shown(void *arg, const struct machine_view *view,
+                                  const struct err *err) {
+    struct act *a = arg;
+    if (toolbox_check_own(a, view, err))
+        program_begin(a, view->id);
+}
+
+void tool_program(struct act *a) {
+    const struct program_input *in = a->request;
+    struct err err;
+    if (!!in->wat + !!in->text + !!in->python + !!in->javascript != 1) {
+        err_set(&err, ERR_INVALID,
+                "a program requires field 'wat', or else 'python' or 'javascript'");
+        act_fail(a, &err);
+    } else if (in->machine) {
+        service_show(act_service(a), act_who(a), in->machine, program_machine_shown, a);
+    } else {
+        program_begin(a, a->box->machine[0] ? a->box->machine : NULL);
+    }
 }

@@ -494,10 +494,10 @@ CAPABLE = """(module (import "carrel.1" "args" (func $args (result i32))) (impor
     (drop (call $answer (i32.const 0) (i32.const 0) (local.get $n))) (drop (call $result (i32.const 0) (local.get $n)))))"""
 
 
-def test_program_has_the_capabilities_that_the_call_lists_and_the_machine_has(client, daemon):
+def test_program_has_the_capabilities_that_the_call_lists_and_the_machine_has(open_client, daemon):
     daemon.request("POST", "/v1/images", cells.image(), name="programs")
     m = daemon.machine(kind="cell", image="programs", allow="args,result,kv")
-    box = daemon.machine()
+    client = open_client("http", f"/mcp?machine={m}")
     names = ["args", "result", "time"]
 
     def refusal(**arguments):
@@ -505,16 +505,21 @@ def test_program_has_the_capabilities_that_the_call_lists_and_the_machine_has(cl
             client.call("program", wat=CAPABLE, input="[1]", **arguments)
         return str(e.value)
     assert "imports carrel.1.args, which was not granted" in refusal(machine=m)
-    assert "field 'allow' requires field 'machine'" in refusal(allow=names)
-    for lacking in (m, box):
-        assert f"machine '{lacking}' does not have the capabilities" in refusal(allow=names, machine=lacking)
+    assert f"machine '{m}' does not have the capabilities" in refusal(allow=names) == refusal(allow=names, machine=m)
     daemon.patch(f"/v1/machines/{m}", {"allow": "args,result,time,kv"})
     r = client.call("program", wat=CAPABLE, allow=names, machine=m, input='{"a": [1, 2.5, "\u00e9"]}')
     assert (r["outcome"], r["result"]) == ("done", {"a": [1, 2.5, "\u00e9"]})
     assert "imports carrel.1.time, which was not granted" in refusal(allow=names[:2], machine=m)
     assert "capability 'fly' does not exist" in refusal(allow=["fly"], machine=m)
     assert "programs in the files of a machine" in refusal(allow=["kv"], machine=m)
-    assert "does not exist" in refusal(allow=names, machine="m-000000000000")
+    # Whoever is not bound to the machine and did not make it learns nothing of it, and can use nothing of it.
+    for stranger in (open_client("http"), open_client("lines")):
+        for known in ("m-000000000000", m):
+            with pytest.raises(ToolFailed, match="this machine does not exist or is not yours"):
+                stranger.call("program", wat=CAPABLE, input="[1]", allow=names, machine=known)
+    box = stranger.call("exec", cmd="true")["machine"]
+    with pytest.raises(ToolFailed, match="does not have the capabilities"):
+        stranger.call("program", wat=CAPABLE, input="[1]", allow=names, machine=box)
     for strange in ('"\\u0000"', "1e999"):
         try:
             assert client.call("program", wat=CAPABLE, allow=names, machine=m, input=strange)["outcome"] == "done"
@@ -552,9 +557,10 @@ def test_program_runs_a_script_in_the_interpreter_of_its_language(daemon, with_g
         assert why in str(e.value), str(e.value)
     daemon.request("POST", "/v1/images", cells.image(), name="programs")
     m = daemon.machine(kind="cell", image="programs", allow="time,random,log")
-    assert client.call("program", javascript="1", machine=m, allow=["time", "random"])["exit_code"] == 3
+    bound = open_client("http", f"/mcp?machine={m}")
+    assert bound.call("program", javascript="1", machine=m, allow=["time", "random"])["exit_code"] == 3
     with pytest.raises(ToolFailed, match="a script can have the capabilities time and random"):
-        client.call("program", javascript="1", machine=m, allow=["log"])
+        bound.call("program", javascript="1", machine=m, allow=["log"])
 
 
 def test_program_runs_javascript_and_python(with_guests, open_client):

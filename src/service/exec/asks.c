@@ -17,7 +17,11 @@
 #include "service/exec/inner.h"
 #include "service/state.h"
 
-enum { ASK_MS = 600000, ASK_WHY_MAX = 600 };
+enum {
+    ASK_MS = 600000,
+    ASK_WHY_MAX = 600,
+    ASKS_MAX = 256, /* sockets of one machine: as many as commands that can run in it */
+};
 
 /* The socket of one command, and its request in progress. */
 struct asks {
@@ -249,8 +253,21 @@ static void ask_on_worker(void *arg) {
     }
 }
 
+static size_t asks_count(const struct asks *first) {
+    size_t n = 0;
+    for (; first; first = first->next)
+        n++;
+    return n;
+}
+
 int asks_open(struct live *l, struct err *err) {
     int ends[2];
+    /* A guest that was taken over can keep the sockets of commands that have ended. */
+    if (asks_count(l->execs->asks) >= ASKS_MAX) {
+        err_set(err, ERR_LIMIT, "machine '%s' has %d connections for http and model open",
+                l->row.id, ASKS_MAX);
+        return err_remedy(err, "wait until some of its commands have ended, or stop the machine");
+    }
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return err_sys(err, "cannot create the socket of a command");
     int theirs DEFER_CLOSE = ends[1]; /* the worker waits in read and write */
