@@ -47,7 +47,7 @@ def test_nobody_inside_can_change_it(gated, box):
     line = "echo x >/run/carrel/machine.json; rm -f /run/carrel/machine.json; mv /run/carrel/machine.json /tmp; touch /run/carrel/new"
     done = gated.exec(box, line, user="root")
     assert done["exec"]["status"] and network(gated, box)["policy"] == "rules"
-    assert gated.exec(box, "ls /run/carrel; stat -c %a%U /run/carrel/machine.json")["stdout"] == "boot_id\nmachine.json\n444root\n"
+    assert gated.exec(box, "ls /run/carrel; stat -c %a%U /run/carrel/machine.json")["stdout"] == "bin\nboot_id\nmachine.json\n444root\n"
 
 
 def test_a_long_policy_is_cut_and_says_so(gated, box):

@@ -136,7 +136,7 @@ def test_user_directory_and_environment_are_the_images(daemon, rootfs):
     config = {"User": "app:staff", "WorkingDir": "/srv/app", "Env": ["A=1", "PATH=/usr/bin", "B=x=y"]}
     m = daemon.machine(image=put(daemon, layout([rootfs.read_bytes()], config), name="app")["id"], env={"A": "2"})
     out = daemon.exec(m, "id -u; id -g; pwd; echo $HOME $USER $A $B $PATH", env={"C": "3"})["stdout"].split()
-    assert out == ["1234", "50", "/srv/app", "/srv/app", "app", "2", "x=y", "/usr/bin"], out
+    assert out == ["1234", "50", "/srv/app", "/srv/app", "app", "2", "x=y", "/usr/bin:/run/carrel/bin"], out
     assert daemon.exec(m, "id -u; pwd", user="root")["stdout"].split() == ["0", "/srv/app"]
     assert daemon.exec(m, "pwd", cwd="/etc")["stdout"] == "/etc\n"
 

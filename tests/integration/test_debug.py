@@ -101,4 +101,4 @@ def test_ss_shows_the_sockets_of_the_machine(carrel):
     local = {line[4] for line in lines}
     assert "127.0.0.1:4711" in local and "/tmp/own" in local
     # Besides these only the gate's own listeners, which are in this namespace too.
-    assert local - {"127.0.0.1:4711", "/tmp/own"} <= {"127.0.0.1:3128", "127.0.0.1:3129", "127.0.0.1:53"}, local
+    assert local - {"127.0.0.1:4711", "/tmp/own"} <= {"127.0.0.1:3128", "127.0.0.1:3129", "127.0.0.1:53", "@carrel"}, local

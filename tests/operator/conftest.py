@@ -27,7 +27,7 @@ def time_limit():
 
 @pytest.fixture(scope="session")
 def daemon_session():
-    d = Daemon("--listen", "127.0.0.1:0", conf="[models]\nmodel = cheap in=1.00 out=2.00\nmodel = small window=8000\n")
+    d = Daemon("--listen", "127.0.0.1:0", conf="[models]\nmodel = cheap in=1.00 out=2.00\nmodel = small window=12000\n")
     yield d
     d.stop()
 

@@ -219,7 +219,7 @@ def test_a_provider_without_its_key_is_refused(runs):
 # ---- context ----
 
 def test_old_results_are_pruned_and_a_long_run_is_handed_over(runs):
-    """`small` has a window of 8,000 tokens, and the rehearsal's usage says that eight bytes are one."""
+    """`small` has a window of 12,000 tokens, and the rehearsal's usage says that eight bytes are one."""
     talk = [{"turn": i, "say": "s" * 2500, "calls": [run(f"seq {i} 900", max_output=4000)]} for i in range(24)]
     view, t = runs.play([*talk, {"calls": [finish("partial")]}], model="rehearsal/small")
     kinds = [e["event"] for e in t]
