@@ -24,14 +24,23 @@ def processes(d):
     return len(list(d.run_dir.glob("boxes/m-*")))
 
 
+def process_kb(pid):
+    """The memory of a process, without what it shares; 0 if it has ended: the spawner makes and ends some all the time."""
+    try:
+        found = re.search(r"Pss:\s+(\d+)", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text())
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(found[1]) if found else 0
+
+
 def resident_kb(pids):
-    """The memory of processes, without what they share."""
-    return sum(int(re.search(r"Pss:\s+(\d+)", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text())[1]) for pid in pids)
+    return sum(map(process_kb, pids))
 
 
 def disk_kb(d):
-    """The disk space of the store, without images, and without the database's log that is copied from time to time."""
-    return int(subprocess.run(["du", "-sk", "--exclude=images", "--exclude=*.db-wal", d.home], capture_output=True, check=True).stdout.split()[0])
+    """The disk space of the store, without images, and without the database's log that is copied from time to time.
+    du says 1 if a file goes while it looks."""
+    return int(subprocess.run(["du", "-sk", "--exclude=images", "--exclude=*.db-wal", d.home], capture_output=True).stdout.split()[0])
 
 
 def measure(d):
