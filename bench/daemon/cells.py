@@ -6,6 +6,7 @@ processes of machines, the memory of the daemon and the spawner, and the disk sp
 a command in a machine that sleeps and in one that is awake.
 """
 import argparse
+import atexit
 import os
 import pathlib
 import re
@@ -74,6 +75,7 @@ def main():
     from daemon import Daemon
     count, rows = (8, 2) if opt.quick else (opt.machines, opt.steps)
     d = Daemon()
+    atexit.register(d.stop)  # also after a failure
     d.request("POST", "/v1/images", cells.image(), name="programs")
     lines = ["|machines|processes|daemon, MiB|spawner, MiB|store, KiB per machine|made, ms each|asleep after the last, s|",
              "|---|---|---|---|---|---|---|"]
@@ -97,7 +99,6 @@ def main():
     print("\n".join(lines))
     if opt.table:
         pathlib.Path(opt.table).write_text("\n".join(lines) + "\n")
-    d.stop()
 
 
 main()
