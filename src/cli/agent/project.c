@@ -72,27 +72,6 @@ static bool project_is_package(const char *word) {
            strspn(name, LETTERS DIGITS "@/._+=~^-") == strlen(name);
 }
 
-static int project_take_packages(struct project *p, const char *key, const char *value,
-                                 struct err *err) {
-    char text[PROJECT_TEXT_SIZE], *rest = text;
-    (void)key;
-    if (project_copy(text, sizeof(text), value, err) < 0)
-        return -1;
-    for (char *word; (word = strsep(&rest, " \t"));) {
-        if (!*word)
-            continue;
-        if (!project_is_package(word)) {
-            err_set(err, ERR_INVALID, "'%.60s' is not a package", word);
-            return err_remedy(err, "use npm:NAME, pip:NAME or apt:NAME");
-        }
-        if (project_room(p->package_count, err) < 0 ||
-            project_copy(p->packages[p->package_count], PROJECT_WORD_SIZE, word, err) < 0)
-            return -1;
-        p->package_count++;
-    }
-    return 0;
-}
-
 /* A comma would begin an option of the rule, such as local. The daemon checks the target itself. */
 static bool project_is_target(const char *word) {
     return *word != '*' && strspn(word, LETTERS DIGITS "._-*:/[]") == strlen(word) &&
@@ -100,25 +79,46 @@ static bool project_is_target(const char *word) {
            strncmp(word, "ask:", 4) != 0 && strcmp(word, "none") != 0;
 }
 
-static int project_take_allow(struct project *p, const char *key, const char *value,
-                              struct err *err) {
+/* A value that is a list of words. */
+struct project_words {
+    bool (*is_one)(const char *word);
+    const char *what, *remedy; /* for errors */
+};
+
+static int project_take_words(const struct project_words *kind, const char *value,
+                              char (*list)[PROJECT_WORD_SIZE], size_t *count, struct err *err) {
     char text[PROJECT_TEXT_SIZE], *rest = text;
-    (void)key;
     if (project_copy(text, sizeof(text), value, err) < 0)
         return -1;
     for (char *word; (word = strsep(&rest, " \t"));) {
         if (!*word)
             continue;
-        if (!project_is_target(word)) {
-            err_set(err, ERR_INVALID, "'%.60s' is not a host", word);
-            return err_remedy(err, "use HOST, tcp://HOST:PORT, or a preset such as npm");
+        if (!kind->is_one(word)) {
+            err_set(err, ERR_INVALID, "'%.60s' is not a %s", word, kind->what);
+            return err_remedy(err, "%s", kind->remedy);
         }
-        if (project_room(p->allow_count, err) < 0 ||
-            project_copy(p->allow[p->allow_count], PROJECT_WORD_SIZE, word, err) < 0)
+        if (project_room(*count, err) < 0 ||
+            project_copy(list[*count], PROJECT_WORD_SIZE, word, err) < 0)
             return -1;
-        p->allow_count++;
+        ++*count;
     }
     return 0;
+}
+
+static int project_take_packages(struct project *p, const char *key, const char *value,
+                                 struct err *err) {
+    static const struct project_words packages = {project_is_package, "package",
+                                                  "use npm:NAME, pip:NAME or apt:NAME"};
+    (void)key;
+    return project_take_words(&packages, value, p->packages, &p->package_count, err);
+}
+
+static int project_take_allow(struct project *p, const char *key, const char *value,
+                              struct err *err) {
+    static const struct project_words hosts = {
+        project_is_target, "host", "use HOST, tcp://HOST:PORT, or a preset such as npm"};
+    (void)key;
+    return project_take_words(&hosts, value, p->allow, &p->allow_count, err);
 }
 
 static int project_take_pair(struct project_pair *list, size_t *count, const char *key,
