@@ -67,10 +67,66 @@ def inside(gated, box, script):
     return done["stdout"].strip()
 
 
+# The same, after the owner changed, removed and added files and committed nothing of it.
+DIRTY_CHANGES = {
+    "nothing": ("true", False),
+    "edit": ("echo x >>d/a", False),
+    "edit of a changed file": ("echo x >>top", False),
+    "edit of an untracked file": ("echo x >>n/loose", False),
+    "undo of a change": ("git checkout -q top", False),
+    "undo of everything": ("git reset -q --hard; git clean -qfd n staged way", False),
+    "delete an untracked file": ("rm -r n", False),
+    "delete a changed file": ("rm top", False),
+    "create a removed file": ("echo again >d/b", False),
+    "add": ("mkdir -p n/m; echo x >n/m/f; echo y >a.log", False),
+    "staged": ("git add -A; echo y >>d/a", False),
+    "staged in part": ("git add top; echo x >new", False),
+    "committed": (f"git add -A; {AGENT} commit -qm one", False),
+    "committed and edited": (f"git add -A; {AGENT} commit -qm one; echo x >>d/a; echo y >>top; rm n/loose", False),
+    "committed in part": (f"{AGENT} commit -qm one top; echo x >>run.sh", False),
+    "an untracked file is ignored": ("echo loose >>.gitignore", True),
+    "an untracked file is excluded": ("mkdir -p .git/info; echo loose >>.git/info/exclude; echo x >>d/a", True),
+    "no longer tracked": ("git rm -q --cached d/a; echo d/a >>.gitignore", True),
+    "staged in another version": ("git update-index --cacheinfo 100644,$(git rev-parse :run.sh),top; echo x >>d/a", True),
+    "objects removed": ("git gc -q --prune=now; echo x >>d/a", True),
+}
+
+
+@pytest.fixture
+def unfinished(filled):
+    (filled / "top").write_text("changed\n")
+    (filled / "d/b").unlink()
+    (filled / "run.sh").chmod(0o644)
+    (filled / "n").mkdir()
+    (filled / "n/loose").write_text("loose\n")
+    (filled / "staged").write_text("staged\n")
+    (filled / "way").symlink_to("top")
+    (filled / "ä odd").write_text("odd\n")
+    (filled / "a.log").write_text("ignored\n")
+    git(filled, "add", "staged")
+    return filled
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_review_finds_what_a_look_at_all_files_finds(gated, filled, name):
-    script, scans = CHANGES[name]
-    box = new(gated, filled)
+    check_review(gated, filled, new(gated, filled), *CHANGES[name])
+
+
+@pytest.mark.parametrize("name", DIRTY_CHANGES)
+def test_a_review_of_a_dirty_clone_finds_what_a_look_at_all_files_finds(gated, unfinished, name):
+    check_review(gated, unfinished, new(gated, unfinished, ":dirty"), *DIRTY_CHANGES[name])
+
+
+@pytest.mark.parametrize("change", ["forced", "nothing"])
+def test_a_dirty_clone_with_an_ignored_file_or_without_a_change(gated, filled, change):
+    """Git in the machine does not track an ignored file that the owner added by force and did not commit."""
+    if change == "forced":
+        (filled / "a.log").write_text("forced\n")
+        git(filled, "add", "-f", "a.log")
+    check_review(gated, filled, new(gated, filled, ":dirty"), "echo x >>d/a; echo y >new", change == "forced")
+
+
+def check_review(gated, filled, box, script, scans):
     inside(gated, box, script)
     expected = inside(gated, box, WHOLE)
     before = inside(gated, box, "git status --porcelain; git rev-parse HEAD; git for-each-ref")

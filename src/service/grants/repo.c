@@ -31,14 +31,23 @@ static const char script[] =
     "git -C \"$1\" symbolic-ref -q HEAD >/dev/null || git -C \"$1\" checkout -q -b carrel\n"
     "test \"$base\" = \"$2\" || git -C \"$1\" tag -d carrel-base >/dev/null\n"
     /* The owner's uncommitted work: in the working tree, and not in the index. */
+    "dirty=\n"
     "if test -n \"$(git bundle list-heads \"$0\" refs/carrel/dirty)\"; then\n"
     "  git -C \"$1\" fetch -q --no-tags \"$0\" refs/carrel/dirty\n"
     "  git -C \"$1\" read-tree -m -u HEAD FETCH_HEAD; git -C \"$1\" reset -q\n"
-    "  rm -f \"$1/.git/FETCH_HEAD\"\n"
-    /* The files are those of this commit, so a review need not read all of them. */
-    "elif ! git -C \"$1\" ls-files -s | grep -q '^160000'; then\n"
-    "  git -C \"$1\" rev-parse HEAD >\"$1/.git/carrel-base\"\n"
+    "  dirty=$(git -C \"$1\" rev-parse FETCH_HEAD); rm -f \"$1/.git/FETCH_HEAD\"\n"
     "fi\n"
+    /*
+     * A review need not read the files that are as cloned. carrel-base has their commit. With
+     * uncommitted work, that is its commit; then come the cloned commit, and the untracked files.
+     */
+    "(cd \"$1\"; head=$(git rev-parse HEAD) files=.git/carrel-base\n"
+    "if for of in $head $dirty; do git ls-tree -r $of; done | grep -q '^160000'; then :\n"
+    "elif test -z \"$dirty\" || git diff-tree --quiet $head $dirty; then echo $head >$files\n"
+    "else echo $dirty $head >$files.new\n"
+    "  git diff-tree -r --no-renames --diff-filter=A --name-only $head $dirty >>$files.new\n"
+    "  mv $files.new $files\n"
+    "fi)\n"
     /* A configuration of the image counts more than the default author. */
     "git -C \"$1\" config user.name >/dev/null || git -C \"$1\" config user.name \"$3\"\n"
     "git -C \"$1\" config user.email >/dev/null || git -C \"$1\" config user.email \"$4\"\n"
