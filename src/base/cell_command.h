@@ -6,9 +6,17 @@
 
 #include <stdint.h>
 
-/* The second name is for guests with MSG_FEATURE_ALLOW: two more words come before the program. */
+/*
+ * The second name is for guests with MSG_FEATURE_ALLOW: two more words come before the program. The
+ * third is for guests with MSG_FEATURE_MODULE: the words are the same, and the program comes on
+ * standard input.
+ */
 #define CELL_MACHINE_NAME "carrel-cell-command"
 #define CELL_ALLOWED_NAME "carrel-cell-allowed"
+#define CELL_MODULE_NAME "carrel-cell-module"
+
+/* A program on standard input: the bytes of its arguments or "-", a newline, arguments, program. */
+#define CELL_NO_INPUT "-"
 
 enum {
     CELL_ASKS_FD = 5,       /* socket to the daemon, if MSG_EXEC_ASKS was set */

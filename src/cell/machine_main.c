@@ -18,10 +18,15 @@
 #include "cell/session.h"
 #include "cell/warm.h"
 
-enum { MODULE_MAX = 256 << 20, REQUEST_MAX = 16 << 20 };
+enum { MODULE_MAX = 256 << 20, REQUEST_MAX = 16 << 20, GIVEN_MAX = 4 << 20 };
+
+static bool takes_module(const char *name) {
+    return strcmp(name, CELL_MODULE_NAME) == 0;
+}
 
 bool is_machine_command(const char *name) {
-    return strcmp(name, CELL_MACHINE_NAME) == 0 || strcmp(name, CELL_ALLOWED_NAME) == 0;
+    return strcmp(name, CELL_MACHINE_NAME) == 0 || strcmp(name, CELL_ALLOWED_NAME) == 0 ||
+           takes_module(name);
 }
 
 static int machine_fail(int status, const struct err *err) {
@@ -35,7 +40,7 @@ static int machine_fail(int status, const struct err *err) {
 
 /* Reads the words before the name of the program. Returns how many they are, or -1. */
 static int read_limits(int argc, char **argv, struct cell_options *ret, struct err *err) {
-    bool has_allow = strcmp(argv[0], CELL_ALLOWED_NAME) == 0;
+    bool has_allow = strcmp(argv[0], CELL_MACHINE_NAME) != 0;
     int before = has_allow ? CELL_ALLOWED_BEFORE : CELL_WORDS_BEFORE;
     if (argc <= before)
         return err_set(err, ERR_INVALID, "the command has no program");
@@ -86,26 +91,30 @@ static int not_found(const char *name, struct err *err) {
                       name);
 }
 
-/* O_NONBLOCK: a pipe must not block; it is refused once it is open. */
-static int read_program(const char *name, const char *path, struct buf *ret, struct err *err) {
-    int fd DEFER_CLOSE = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    struct stat st;
+static int read_to_end(int fd, const char *path, struct buf *ret, struct err *err) {
     char chunk[65536];
-    if (fd < 0)
-        return errno == ENOENT || errno == ENOTDIR ? not_found(name, err)
-                                                   : err_sys(err, "cannot open '%s'", path);
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return err_set(err, ERR_INVALID, "'%s' is not a file", path);
     for (ssize_t n; (n = read(fd, chunk, sizeof(chunk))) != 0;) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return err_sys(err, "cannot read '%s'", path);
         if (!buf_add(ret, chunk, (size_t)n))
-            return err_set(err, ERR_LIMIT, "program '%s' is larger than %d MiB", path,
-                           MODULE_MAX >> 20);
+            return err_set(err, ERR_LIMIT, "program '%s' is larger than %zu MiB", path,
+                           ret->max >> 20);
     }
     return 0;
+}
+
+/* O_NONBLOCK: a pipe must not block; it is refused once it is open. */
+static int read_program(const char *name, const char *path, struct buf *ret, struct err *err) {
+    int fd DEFER_CLOSE = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0)
+        return errno == ENOENT || errno == ENOTDIR ? not_found(name, err)
+                                                   : err_sys(err, "cannot open '%s'", path);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return err_set(err, ERR_INVALID, "'%s' is not a file", path);
+    return read_to_end(fd, path, ret, err);
 }
 
 /* Says more about frequent mistakes than that the text of the program is wrong. */
@@ -194,6 +203,72 @@ static int run_program(struct cell_options *o, const char *path, const struct bu
     return status < 0 ? machine_fail(CELL_STATUS_FAILED, &err) : status;
 }
 
+/* --- a program on standard input --- */
+
+/* Splits standard input (base/cell_command.h). Arguments get a NUL in the place of their newline.
+ */
+static int split_given(struct buf *given, struct cell_options *o, struct slice *ret,
+                       struct err *err) {
+    char *end = given->len ? memchr(given->data, '\n', given->len) : NULL;
+    uint64_t n = 0;
+    if (!end)
+        return err_set(err, ERR_INVALID, "standard input has no program");
+    *end = '\0';
+    size_t at = (size_t)(end - given->data) + 1;
+    if (strcmp(given->data, CELL_NO_INPUT) != 0) {
+        if (parse_u64(given->data, 0, given->len - at, &n, err) < 0)
+            return -1;
+        memmove(given->data + at - 1, given->data + at, n); /* room for a NUL behind it */
+        given->data[at - 1 + n] = '\0';
+        o->input = given->data + at - 1;
+    }
+    *ret = (struct slice){(const uint8_t *)given->data + at + n, given->len - at - n};
+    return 0;
+}
+
+/* Reads "program", or "program --invoke FUNCTION ARG...". */
+static int take_call(struct cell_options *o, struct err *err) {
+    static const char *const granted[] = {"args_size", "args_read", "result", "log"};
+    o->json = o->is_given = true;
+    for (size_t i = 0; i < sizeof(granted) / sizeof(*granted); i++)
+        o->grants[o->grant_count++] = granted[i];
+    if (o->word_count < 3)
+        return 0;
+    o->invoke = o->words[2];
+    for (int i = 3; i < o->word_count; i++) {
+        if (o->arg_count == CELL_MAX_ARGS)
+            return err_set(err, ERR_LIMIT, "the function has more than %d arguments",
+                           CELL_MAX_ARGS);
+        o->args[o->arg_count++] = o->words[i];
+    }
+    o->word_count = 1;
+    return 0;
+}
+
+/*
+ * Runs a program that is not a file of the machine. Its directories are not granted to it: the
+ * worker reaches them only for calls of other programs, and for keys and values.
+ */
+static int run_given(struct cell_options *o) {
+    struct buf given DEFER(buf_done) = BUF(GIVEN_MAX);
+    struct job job = {.options = o, .file = "program"};
+    struct jail j = {.out_fd = STDOUT_FILENO,
+                     .err_fd = STDERR_FILENO,
+                     .dirs = {{"/", false}},
+                     .n_dirs = o->allow & (CAPABILITY_CALL | CAPABILITY_KV) ? 1 : 0,
+                     .is_in_machine = true,
+                     .asks_fd = fcntl(CELL_ASKS_FD, F_GETFD) < 0 ? 0 : CELL_ASKS_FD,
+                     .state = BUF(0),
+                     .log = BUF(0)};
+    struct err err;
+    o->dir_count = 0;
+    if (take_call(o, &err) < 0 || read_to_end(STDIN_FILENO, "program", &given, &err) < 0 ||
+        split_given(&given, o, &job.bytes, &err) < 0)
+        return machine_fail(CELL_STATUS_FAILED, &err);
+    int status = jail_run(&j, verb_run, &job, &err);
+    return status < 0 ? machine_fail(CELL_STATUS_FAILED, &err) : status;
+}
+
 static int status_of(const struct err *err) {
     return err->code == ERR_NOT_FOUND ? CELL_STATUS_NOT_FOUND
            : err->code == ERR_LIMIT   ? CELL_STATUS_FAILED
@@ -218,6 +293,8 @@ int machine_main(int argc, char **argv, char **env) {
     o.dirs[o.dir_count++] = (struct cell_dir){.host = "/", .name = "/"};
     if (take_variables(env, &o, &err) < 0)
         return machine_fail(CELL_STATUS_FAILED, &err);
+    if (takes_module(argv[0]))
+        return run_given(&o);
     const char *name = argv[before];
     if (program_path(name, path) < 0)
         err_set(&err, ERR_LIMIT, "the name of the program is too long");

@@ -8,6 +8,11 @@
  *
  *   NAME FUEL FUEL_PER_SECOND PAGES CAPABILITIES MACHINE PROGRAM WORD...
  *
+ * or under CELL_MODULE_NAME, with the program on standard input (base/cell_command.h). It has no
+ * files, and the result is JSON, as that of `carrel cell run --json`:
+ *
+ *   NAME FUEL FUEL_PER_SECOND PAGES CAPABILITIES MACHINE program [--invoke FUNCTION ARG...]
+ *
  * Descriptor CELL_METER_FD is memory that the guest reads: the fuel used so far, in 8 bytes.
  */
 #pragma once

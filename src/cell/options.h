@@ -84,6 +84,7 @@ struct cell_options {
     bool json;
     bool help;
     bool in_machine;         /* a command of a cell machine: machine_main.c */
+    bool is_given;           /* there, the program came on standard input */
     const char *machine;     /* its name, for messages; NULL: not known */
     uint64_t fuel_rate;      /* limit of fuel per second; 0: none */
     _Atomic uint64_t *meter; /* gets the fuel used so far; NULL: none */

@@ -234,7 +234,9 @@ static void remedy_capability(const struct session *s, struct err *err) {
             bits |= bit;
     }
     capabilities_text(bits, list);
-    if (o->in_machine)
+    if (o->is_given)
+        err_remedy(err, "list it in field 'allow': %s", list);
+    else if (o->in_machine)
         err_remedy(err, "grant it: carrel set %.60s --allow %s",
                    o->machine ? o->machine : "MACHINE", list);
     else

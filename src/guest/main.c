@@ -189,7 +189,8 @@ static void arg_cpu(struct args *a, const char *v) {
 static void arg_cell(struct args *a, const char *v) {
     (void)a;
     the_guest.worker = descriptor_of(&v, '\0');
-    the_guest.features |= MSG_FEATURE_CELL | MSG_FEATURE_ALLOW | MSG_FEATURE_ASKS;
+    the_guest.features |=
+        MSG_FEATURE_CELL | MSG_FEATURE_ALLOW | MSG_FEATURE_ASKS | MSG_FEATURE_MODULE;
     usage_files.is_hidden = true;
 }
 

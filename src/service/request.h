@@ -132,6 +132,12 @@ struct pty_request {
     struct given rows, cols;
 };
 
+/* Limits of a program that is not a file of its cell machine, at most those of the machine. */
+struct exec_module {
+    uint64_t fuel, pages;
+    uint32_t allowed; /* capabilities: bits of base/capability.h */
+};
+
 struct exec_request {
     struct texts argv;
     const char *command; /* a shell string, instead of argv */
@@ -142,4 +148,5 @@ struct exec_request {
     struct texts stdio; /* "null" or "fd" for each of the three streams; unix socket only */
     bool terminal, stdin_open, background, kill_left;
     struct given output_max;
+    const struct exec_module *module; /* only for programs.h: standard input has the program */
 };

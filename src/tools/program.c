@@ -1,10 +1,12 @@
-/* The tool program: runs a WebAssembly module in a cell (a sandbox), apart from all machines. */
+/* The tool program: runs a WebAssembly module in a cell (a sandbox), or a script. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/defer.h"
 #include "service/exec/programs.h"
+#include "service/taint.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 
@@ -35,6 +37,18 @@ static void refused(struct act *a, const json_t *answer) {
     act_fail_with(a, &err, detail.data);
 }
 
+/* Copies a text of the answer. Bytes that are not text are U+FFFD in it, and so is NUL here. */
+static char *program_plain(const json_t *answer, const char *name) {
+    static const char other[] = "\xef\xbf\xbd";
+    const json_t *value = json_object_get(answer, name);
+    const char *s = json_string_value(value);
+    struct buf out DEFER(buf_done) = BUF(3 * PROGRAM_ANSWER_MAX);
+    for (size_t i = 0, n = s ? json_string_length(value) : 0; i < n; i++)
+        if (!(s[i] ? buf_add(&out, s + i, 1) : buf_add(&out, other, sizeof(other) - 1)))
+            return NULL;
+    return s ? (out.data ? buf_take(&out) : strdup("")) : NULL;
+}
+
 static char *dumped(const json_t *answer, const char *name) {
     const json_t *value = json_object_get(answer, name);
     return value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
@@ -60,7 +74,7 @@ static int program_value(const json_t *answer, char **ret, struct err *err) {
 static void ran(void *arg, const struct program_result *result, const struct err *err) {
     struct act *a = arg;
     struct err why;
-    json_t *answer = result ? json_loads(result->json, 0, NULL) : NULL;
+    json_t *answer = result ? json_loads(result->json, JSON_ALLOW_NUL, NULL) : NULL;
     const char *outcome = json_string_value(json_object_get(answer, "outcome"));
     if (result && !answer)
         err = (err_set(&why, ERR_INTERNAL,
@@ -74,6 +88,7 @@ static void ran(void *arg, const struct program_result *result, const struct err
         char *results DEFER_FREE = dumped(answer, "results");
         char *frames DEFER_FREE = dumped(answer, "frames");
         char *exit_code DEFER_FREE = dumped(answer, "exit_code");
+        char *output DEFER_FREE = program_plain(answer, "output");
         char *value DEFER_FREE = NULL;
         if (program_value(answer, &value, &why) < 0) {
             act_fail(a, &why);
@@ -86,7 +101,7 @@ static void ran(void *arg, const struct program_result *result, const struct err
                         .result = value,
                         .exit_code = exit_code,
                         .fuel = (uint64_t)json_integer_value(json_object_get(answer, "fuel")),
-                        .output = json_string_value(json_object_get(answer, "output")),
+                        .output = output,
                         .trap = json_string_value(json_object_get(answer, "trap")),
                         .frames = frames,
                         .log = result->log,
@@ -112,7 +127,7 @@ static const char *program_text(const struct program_input *in) {
 }
 
 /* machine: the id of the one whose capabilities count; NULL: none. */
-static void program_begin(struct act *a, const char *machine) {
+static void program_start(struct act *a, const char *machine) {
     const struct program_input *in = a->request;
     const struct program_request r = {.text = program_text(in),
                                       .script = in->python       ? "x.py"
@@ -124,13 +139,45 @@ static void program_begin(struct act *a, const char *machine) {
                                       .args = in->args,
                                       .input = in->input,
                                       .fuel = in->fuel,
-                                      .memory = in->memory_pages};
+                                      .memory = in->memory_pages,
+                                      .key =
+                                          a->events.key && a->events.key[0] ? a->events.key : NULL};
     struct err err;
     a->user = service_program(act_service(a), act_who(a), &r, ran, a, &err);
     if (a->user)
         a->cancel = stop;
     else
         act_fail(a, &err);
+}
+
+static void program_woken(void *arg, const struct machine_view *view, const struct err *err) {
+    struct act *a = arg;
+    struct err gone;
+    (void)view;
+    if (!err && a->cancelled)
+        err = (err_set(&gone, ERR_GONE, "the tool call was cancelled"), &gone);
+    if (err)
+        act_fail(a, err);
+    else
+        program_start(a, a->machine);
+}
+
+/*
+ * A program that runs in the machine can write data there that the client has seen, and its result
+ * is text of the machine: both are tainted as by the tool exec.
+ */
+static void program_begin(struct act *a, const char *machine) {
+    const struct program_input *in = a->request;
+    struct err err;
+    if (!machine || !program_needs_machine(&in->allow)) {
+        program_start(a, machine);
+        return;
+    }
+    snprintf(a->machine, sizeof(a->machine), "%s", machine);
+    if (service_taint_seen(act_service(a), act_who(a), a->box->saw, a->machine, &err) < 0)
+        act_fail(a, &err);
+    else
+        service_wake(act_service(a), act_who(a), a->machine, program_woken, a);
 }
 
 static void program_machine_shown(void *arg, const struct machine_view *view,

@@ -327,7 +327,9 @@ static const struct field program_input[] = {
     {"javascript", FIELD_TEXT, AT(program_input, javascript),
      "a JavaScript script instead of wat; input is its argument", .max = PROGRAM_TEXT_MAX},
     {"allow", FIELD_TEXTS, AT(program_input, allow),
-     "capabilities of the module: log, args, result, time, random (default: none)", .max = 16},
+     "capabilities of the module: log, args, result, time, random, call, kv, http, model (default: "
+     "none)",
+     .max = 16},
     {"machine", FIELD_TEXT, AT(program_input, machine),
      "cell machine that has these capabilities (default: your own)", .max = 255},
     {"invoke", FIELD_TEXT, AT(program_input, invoke),
@@ -561,13 +563,13 @@ const struct tool tools[] = {
      "reviews the changes before anything leaves the machine.",
      &finish_input_schema, &finish_output_schema, TOOL_IDEMPOTENT, TOOL_KEPT, tool_finish, NULL},
     {"program", "Run a small program",
-     "Run a WebAssembly module in the text format, or a script, once. It runs isolated from all "
-     "machines, without files or network, and gives the same result and uses the same fuel each "
-     "time. Use it for arithmetic and checks that must be exact. It may import args_size, "
-     "args_read, result and log from module carrel, and functions of module carrel.1 that allow "
-     "lists. Errors in the text are returned with line, column and cause.",
-     &program_input_schema, &program_output_schema, TOOL_CONTENT | TOOL_READ_ONLY | TOOL_IDEMPOTENT,
-     TOOL_REPEAT, tool_program, has_program},
+     "Run a WebAssembly module in the text format, or a script, once. Without allow it runs "
+     "isolated from all machines, without files or network, and gives the same result and uses the "
+     "same fuel each time. Use it for arithmetic and checks that must be exact. It may import "
+     "args_size, args_read, result and log from module carrel, and functions of module carrel.1 "
+     "that allow lists. Errors in the text are returned with line, column and cause.",
+     &program_input_schema, &program_output_schema, TOOL_CONTENT | TOOL_OPEN_WORLD, TOOL_BY_KEY,
+     tool_program, has_program},
     {"machine_create", "Create another machine",
      "Create another machine, for work that must not touch your own machine. It has nothing that "
      "the owner granted, such as directories or network access. It stops when unused and starts "

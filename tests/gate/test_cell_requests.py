@@ -1,12 +1,17 @@
 """Programs in cell machines reach the network and models through the gate of their machine, and in no other way."""
 import base64
 import json
+import pathlib
 import re
+import sys
 
 import pytest
 
-import cells
-import tally
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "mcp"))
+
+import cells  # noqa: E402
+from mcp_client import Http, ToolFailed  # noqa: E402
+import tally  # noqa: E402
 
 IMAGE = "programs"
 VALUE = "sk-real-0123456789abcdef"
@@ -177,3 +182,21 @@ def test_program_that_lost_the_daemon_gets_a_code(gated, servers, cell):
     assert gated.wait(m, x)["status"] == 0
     out = gated.request("GET", f"/v1/machines/{m}/execs/{x}/output", raw=True).decode()
     assert out.startswith("5the daemon cannot be reached"), out
+
+
+def test_tool_program_makes_requests_through_the_gate_of_the_machine(gated, servers, cell):
+    m = cell(allow="http,kv,result", net=[{"target": f"http://ok.test:{servers.http}", "local": True}])
+    request = json.dumps({"url": f"http://ok.test:{servers.http}/tool"})
+    text = request.replace('"', '\\"')
+    wat = cells.capable(f'(local.set $n (call $http_request (i32.const 0) (i32.const {len(request)})))'
+                        '(drop (call $answer (i32.const 1024) (i32.const 0) (i32.const 60000)))'
+                        '(drop (call $result (i32.const 1024) (local.get $n)))',
+                        f'(data (i32.const 0) "{text}")', http_request="(param i32 i32) (result i32)", **cells.ANSWERING)
+    client = Http(gated.connect, path=f"/mcp?machine={m}")
+    client.greet()
+    r = client.call("program", wat=wat, allow=["http", "result"])
+    assert r["result"]["status"] == 200 and json.loads(r["result"]["body"])["path"] == "/tool"
+    with pytest.raises(ToolFailed, match="http.request, which was not granted"):
+        client.call("program", wat=wat, allow=["kv", "result"])
+    assert len(servers.web.seen) == 1
+    client.close()

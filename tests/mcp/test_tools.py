@@ -511,7 +511,7 @@ def test_program_has_the_capabilities_that_the_call_lists_and_the_machine_has(op
     assert (r["outcome"], r["result"]) == ("done", {"a": [1, 2.5, "\u00e9"]})
     assert "imports carrel.1.time, which was not granted" in refusal(allow=names[:2], machine=m)
     assert "capability 'fly' does not exist" in refusal(allow=["fly"], machine=m)
-    assert "programs in the files of a machine" in refusal(allow=["kv"], machine=m)
+    assert "does not have the capabilities http" in refusal(allow=["kv", "http"], machine=m)
     # Whoever is not bound to the machine and did not make it learns nothing of it, and can use nothing of it.
     for stranger in (open_client("http"), open_client("lines")):
         for known in ("m-000000000000", m):
@@ -525,6 +525,75 @@ def test_program_has_the_capabilities_that_the_call_lists_and_the_machine_has(op
             assert client.call("program", wat=CAPABLE, allow=names, machine=m, input=strange)["outcome"] == "done"
         except ToolFailed as e:
             assert "a number or character that is not supported" in str(e)
+
+
+PRINTS = """(module (import "wasi_snapshot_preview1" "fd_write" (func $w (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1) (data (i32.const 0) "\\08\\00\\00\\00\\05\\00\\00\\00a\\00\\ffb\\00")
+  (func (export "_start") (drop (call $w (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 32)))))"""
+
+
+def test_program_output_may_have_nul_bytes(client):
+    r = client.call("program", wat=PRINTS)
+    assert (r["outcome"], r["output"], r["exit_code"]) == ("done", "a\ufffd\ufffdb\ufffd", 0)
+
+
+def test_program_with_capabilities_of_a_machine_runs_in_it(open_client, daemon):
+    daemon.request("POST", "/v1/images", cells.image(), name="programs")
+    m = daemon.machine(kind="cell", image="programs", allow="args,result,kv,call,http", limits={"fuel": 3_000_000})
+    client = open_client("http", f"/mcp?machine={m}")
+    count, echo = cells.PROGRAMS["count"], ["call", "args", "result"]
+    assert [client.call("program", wat=count, allow=["kv", "result"])["result"] for _ in range(2)] == [1, 2]
+    assert daemon.exec(m, ["count"])["stdout"] == "3\n", "the keys are those of the machine"
+    assert client.call("program", wat=cells.PROGRAMS["caller"], allow=echo)["result"] == 7
+    listed = [x["argv"] for x in daemon.get(f"/v1/machines/{m}/execs")["execs"]]
+    assert listed.count(["program"]) == 3
+    r = client.call("program", wat=cells.PROGRAMS["echo"], allow=[*echo, "kv"], input='{"a": "\u00e9\\n"}')
+    assert r["result"] == {"a": "\u00e9\n"} and r["fuel"] > 0
+    r = client.call("program", wat=ADD, invoke="add", args=["2", "-3"], allow=["kv"])
+    assert (r["results"], r["fuel"]) == ([{"type": "i32", "value": "-1"}], 3)
+    assert client.call("program", wat=PRINTS, allow=["kv"])["output"] == "a\ufffd\ufffdb\ufffd"
+    r = client.call("program", wat='(module (func (export "f") (loop br 0)))', invoke="f", allow=["kv"])
+    assert (r["outcome"], r["fuel"]) == ("out_of_fuel", 3_000_000), "the limit of the machine holds"
+
+
+def test_program_in_a_machine_has_only_what_the_call_lists(open_client, daemon):
+    daemon.request("POST", "/v1/images", cells.image(), name="programs")
+    m = daemon.machine(kind="cell", image="programs", allow="result,kv,call,http,model")
+    client = open_client("http", f"/mcp?machine={m}")
+
+    def refusal(**arguments):
+        with pytest.raises(ToolFailed) as e:
+            client.call("program", **arguments)
+        return str(e.value)
+    why = refusal(wat=cells.PROGRAMS["count"], allow=["result", "http"])
+    assert "carrel.1.kv.get, which was not granted" in why and "list it in field 'allow'" in why
+    assert "which was not granted" in refusal(wat=cells.PROGRAMS["http"], allow=["kv"])
+    # `count` needs kv, which the machine has and its caller was not given.
+    calls = cells.capable('(if (i32.ne (i32.const -3) (call $call (i32.const 0) (i32.const 5) (i32.const 5) (i32.const 1) (i64.const 0)))'
+                          ' (then unreachable))', '(data (i32.const 0) "count7")', call="(param i32 i32 i32 i32 i64) (result i32)")
+    assert client.call("program", wat=calls, allow=["call", "result"])["outcome"] == "done"
+    assert client.call("program", wat=calls, allow=["call", "result", "kv"])["outcome"] == "trap"
+    # Files of the machine are not granted, as they are to its own programs: the error is badf.
+    for allow in (["kv"], ["http"]):
+        assert client.call("program", wat=READS, invoke="open", allow=allow)["results"][0]["value"] == "8"
+    assert daemon.exec(m, ["look", "bin/hello.wasm"])["exec"]["status"] == 0
+    assert "line 1 column" in refusal(wat="(module (func i32.ad))", allow=["kv"])
+    assert "field 'invoke'" in refusal(wat=ADD, args=["1"], allow=["kv"])
+    assert "does not have the capabilities" in refusal(wat=ADD, invoke="add", args=["1", "1"], allow=["kv", "time"])
+
+
+def test_program_in_a_machine_is_cancelled(open_client, daemon):
+    daemon.request("POST", "/v1/images", cells.image(), name="programs")
+    m = daemon.machine(kind="cell", image="programs", allow="kv")
+    client = open_client("http", f"/mcp?machine={m}")
+    number = client.begin("tools/call", {"name": "program", "arguments": {"wat": cells.PROGRAMS["spin"], "allow": ["kv"],
+                                                                         "fuel": 10000000000}})
+
+    def state():
+        return [x["state"] for x in daemon.get(f"/v1/machines/{m}/execs")["execs"]]
+    daemon.until(lambda: state() == ["running"])
+    client.tell("notifications/cancelled", {"requestId": number})
+    daemon.until(lambda: state() == ["exited"])
 
 
 @pytest.fixture

@@ -179,6 +179,7 @@ enum msg_feature {
     MSG_FEATURE_ALLOW = 128,    /* cell: the worker takes capabilities (base/cell_command.h) */
     MSG_FEATURE_ASKS = 256,     /* cell: the guest knows MSG_EXEC_ASKS */
     MSG_FEATURE_CALLS = 512,    /* guest: it has the socket of `carrel`; host: it takes MSG_CALL */
+    MSG_FEATURE_MODULE = 1024,  /* cell: the worker takes a program on standard input */
 };
 
 struct msg_hello {

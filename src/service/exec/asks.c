@@ -27,6 +27,7 @@ enum {
 struct asks {
     struct live *live;
     struct asks *next, **at;
+    uint32_t only;         /* capabilities of the command, of those of its machine */
     struct channel worker; /* the socket of the command */
     struct channel gate;   /* the connection of the present request; fd -1: none */
     struct buf in, raw;    /* frame of the worker; answer that came through the gate */
@@ -50,8 +51,8 @@ static uint32_t asks_had(const struct live *l) {
     return capabilities_parse(l->row.allowed, &bits, &err) < 0 ? 0 : bits;
 }
 
-bool asks_are_allowed(const struct live *l) {
-    return asks_had(l) & (CAPABILITY_HTTP | CAPABILITY_MODEL);
+bool asks_are_allowed(const struct live *l, uint32_t only) {
+    return asks_had(l) & only & (CAPABILITY_HTTP | CAPABILITY_MODEL);
 }
 
 /* ---- end ---- */
@@ -196,7 +197,7 @@ static int ask_send(struct asks *a, const struct buf *request, bool is_tls, stru
 }
 
 static int ask_may(const struct asks *a, uint32_t kind, struct err *err) {
-    uint32_t had = asks_had(a->live);
+    uint32_t had = asks_had(a->live) & a->only;
     for (size_t i = 0; i < sizeof(ask_kinds) / sizeof(*ask_kinds); i++)
         if (ask_kinds[i].kind == kind && had & ask_kinds[i].capability)
             return 0;
@@ -260,7 +261,7 @@ static size_t asks_count(const struct asks *first) {
     return n;
 }
 
-int asks_open(struct live *l, struct err *err) {
+int asks_open(struct live *l, uint32_t only, struct err *err) {
     int ends[2];
     /* A guest that was taken over can keep the sockets of commands that have ended. */
     if (asks_count(l->execs->asks) >= ASKS_MAX) {
@@ -274,6 +275,7 @@ int asks_open(struct live *l, struct err *err) {
     (void)!fcntl(ends[0], F_SETFL, O_NONBLOCK);
     struct asks *a = xnew(struct asks);
     *a = (struct asks){.live = l,
+                       .only = only,
                        .in = BUF(ASK_BYTES_MAX + sizeof(struct cell_ask_head)),
                        .raw = BUF(ASK_RAW_MAX),
                        .next = l->execs->asks,

@@ -10,18 +10,20 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
 struct asks;
 struct live;
 
-/* True if the machine has a capability that needs the daemon. */
-bool asks_are_allowed(const struct live *l);
+/* True if the machine has one of these capabilities that needs the daemon. */
+bool asks_are_allowed(const struct live *l, uint32_t only);
 /*
  * Makes the socket of a command and returns the end of the worker, which the caller closes. The
- * daemon's end belongs to the machine, and closes when the worker closes its end.
+ * daemon's end belongs to the machine, and closes when the worker closes its end. only: the
+ * capabilities of the command, of those that the machine has (bits of base/capability.h).
  */
-int asks_open(struct live *l, struct err *err);
+int asks_open(struct live *l, uint32_t only, struct err *err);
 /* Frees all sockets of a machine. */
 void asks_free_all(struct asks *first);

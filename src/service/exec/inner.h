@@ -21,7 +21,7 @@ struct service_execs {
     uint32_t tool_ids;           /* id of the last tool */
     struct outlog_fd spare_log;  /* log of the next command, made in advance */
     struct loop_call spare_call; /* makes spare_log */
-    size_t programs;             /* running programs (programs.h) */
+    size_t programs;             /* running programs beside machines (programs.h) */
 };
 
 /* Part of struct live. */

@@ -244,13 +244,26 @@ static int check_cell_request(const struct exec_request *r, struct err *err) {
 /* Memory of the worker itself, which counts for the limit of the machine too. */
 #define CELL_OWN_BYTES (16ull << 20)
 
-static void put_cell_limits(struct exec_plan *p, const struct cell_limits *limits) {
+static uint64_t smaller(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* module: NULL, or limits that are lower than those of the machine. */
+static void put_cell_limits(struct exec_plan *p, const struct cell_limits *limits,
+                            const struct exec_module *module) {
     uint64_t own = limits->mem_bytes > 2 * CELL_OWN_BYTES ? CELL_OWN_BYTES : limits->mem_bytes / 2;
-    const uint64_t numbers[] = {limits->fuel, limits->fuel_rate, (limits->mem_bytes - own) >> 16};
+    uint64_t pages = (limits->mem_bytes - own) >> 16;
+    const uint64_t numbers[] = {module ? smaller(module->fuel, limits->fuel) : limits->fuel,
+                                limits->fuel_rate, module ? smaller(module->pages, pages) : pages};
     p->argv[0] = limits->knows_allow ? CELL_ALLOWED_NAME : CELL_MACHINE_NAME;
     if (limits->knows_allow) {
         p->argv[4] = limits->allowed;
         p->argv[5] = limits->machine;
+    }
+    if (module) {
+        capabilities_text(module->allowed, p->allowed);
+        p->argv[0] = CELL_MODULE_NAME;
+        p->argv[4] = p->allowed;
     }
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
         snprintf(p->limits[i], sizeof(p->limits[i]), "%llu", (unsigned long long)numbers[i]);
@@ -258,8 +271,9 @@ static void put_cell_limits(struct exec_plan *p, const struct cell_limits *limit
     }
 }
 
-static int check_capabilities(const struct cell_limits *limits, struct err *err) {
-    if (limits->knows_allow || !limits->allowed[0])
+static int check_capabilities(const struct cell_limits *limits, const struct exec_module *module,
+                              struct err *err) {
+    if (module ? limits->knows_module : limits->knows_allow || !limits->allowed[0])
         return 0;
     err_set(err, ERR_UNSUPPORTED,
             "cannot give programs capabilities: the machine was started by an older version");
@@ -272,7 +286,7 @@ int exec_plan_make_cell(struct exec_plan *ret, const struct exec_request *r,
                         struct err *err) {
     struct gathering g = {.count = 0};
     *ret = (struct exec_plan){0};
-    if (check_cell_request(r, err) < 0 || check_capabilities(limits, err) < 0 ||
+    if (check_cell_request(r, err) < 0 || check_capabilities(limits, r->module, err) < 0 ||
         set_argv(ret, r, err) < 0 || (image && gather_pairs(&g, &image->env, err) < 0) ||
         gather_pairs(&g, network_env, err) < 0 || gather_pairs(&g, machine_env, err) < 0 ||
         gather_pairs(&g, &r->env, err) < 0 || plan_settle(ret, &g, err) < 0) {
@@ -282,7 +296,7 @@ int exec_plan_make_cell(struct exec_plan *ret, const struct exec_request *r,
     size_t before = limits->knows_allow ? CELL_ALLOWED_BEFORE : CELL_WORDS_BEFORE;
     memmove(ret->argv + before, ret->argv, (r->argv.count + 1) * sizeof(*ret->argv));
     ret->shown = ret->argv + before;
-    put_cell_limits(ret, limits);
+    put_cell_limits(ret, limits, r->module);
     be(ret, "root", "/", 0, 0);
     ret->exec.cwd = (struct msg_str){.s = "/", .n = 1};
     ret->exec.timeout_ms = r->timeout.value;

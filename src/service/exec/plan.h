@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "base/capability.h"
 #include "base/err.h"
 #include "base/wire/msg.h"
 #include "service/request.h"
@@ -28,6 +29,7 @@ struct exec_plan {
     const char **argv;  /* NULL-terminated */
     const char **shown; /* the words of the caller: argv, or a later part of it */
     char limits[3][24]; /* in a cell machine: memory of words before `shown` */
+    char allowed[CAPABILITIES_SIZE];
     const char **env;
     char *text; /* memory of env */
     char *path; /* memory of the variable PATH, while env is made */
@@ -53,6 +55,7 @@ struct cell_limits {
     const char *allowed; /* capabilities of its programs; empty: none */
     const char *machine; /* its name */
     bool knows_allow;    /* the guest has a worker that takes capabilities */
+    bool knows_module;   /* the guest has a worker that takes a program on standard input */
 };
 
 /* As exec_plan_make(), for a cell machine: argv names a program of the machine. */

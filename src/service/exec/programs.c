@@ -11,14 +11,16 @@
 #include "base/cell_guests.h"
 #include "io/child.h"
 #include "service/exec/inner.h"
+#include "service/exec/program_exec.h"
 
-enum { ANSWER_MAX = 1 << 20, LOG_MAX = 64 << 10, ARGV_MAX = 32 + PROGRAM_WORDS_MAX };
+enum { ARGV_MAX = 32 + PROGRAM_WORDS_MAX };
 
 struct program {
     struct service *service;
     struct caller who;
     uint64_t intent;
-    struct child *child;
+    struct child *child;          /* beside all machines */
+    struct program_exec *command; /* or in a machine */
     service_program_fn *done;
     void *arg;
 };
@@ -57,8 +59,24 @@ static void has_ended(void *arg, const struct child_end *end) {
     free(p);
 }
 
+/* The same for a program in a machine. */
+static void has_answered(void *arg, const struct program_result *result, const struct err *err) {
+    struct program *p = arg;
+    struct journal_record what = {.verb = "program.run",
+                                  .has_exit = result != NULL,
+                                  .exit = result ? result->status : 0,
+                                  .bytes = result ? strlen(result->json) : 0,
+                                  .reason = err && err->code == ERR_TIMEOUT ? "timeout" : NULL};
+    note_result(p->service, &p->who, &what, p->intent, result ? NULL : err);
+    p->done(p->arg, result, err);
+    free(p);
+}
+
 void program_kill(struct program *p) {
-    child_kill(p->child);
+    if (p->command)
+        program_exec_kill(p->command);
+    else
+        child_kill(p->child);
 }
 
 /* ---- start of a program ---- */
@@ -101,11 +119,18 @@ static void make_script_words(const struct program_request *r, uint32_t allowed,
     }
 }
 
+static uint64_t program_fuel(const struct program_request *r) {
+    return r->fuel.is ? r->fuel.value : PROGRAM_FUEL_DEFAULT;
+}
+
+static uint64_t program_pages(const struct program_request *r) {
+    return r->memory.is ? r->memory.value : PROGRAM_PAGES_DEFAULT;
+}
+
 static void make_words(const struct program_request *r, uint32_t allowed, struct words *w) {
     static const char *const grants[] = {"args_size", "args_read", "result", "log"};
-    snprintf(w->fuel, sizeof(w->fuel), "%" PRIu64,
-             r->fuel.is ? r->fuel.value : PROGRAM_FUEL_DEFAULT);
-    snprintf(w->memory, sizeof(w->memory), "%" PRIu64, r->memory.is ? r->memory.value : 256);
+    snprintf(w->fuel, sizeof(w->fuel), "%" PRIu64, program_fuel(r));
+    snprintf(w->memory, sizeof(w->memory), "%" PRIu64, program_pages(r));
     const char *const fixed[] = {"carrel-cell", "run",   "-",        "--json",
                                  "--fuel",      w->fuel, "--memory", w->memory};
     for (size_t i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)
@@ -156,11 +181,27 @@ static int programs_check(const struct program_request *r, struct err *err) {
     return programs_check_args(&r->args, err);
 }
 
-/* Those that need neither files of the machine nor its network. */
+/* Those that need files of the machine, or its network. */
 enum {
-    PROGRAM_CAPABILITIES =
-        CAPABILITY_LOG | CAPABILITY_ARGS | CAPABILITY_RESULT | CAPABILITY_TIME | CAPABILITY_RANDOM
+    MACHINE_CAPABILITIES = CAPABILITY_CALL | CAPABILITY_KV | CAPABILITY_HTTP | CAPABILITY_MODEL
 };
+
+static int programs_wanted(const struct texts *allow, uint32_t *ret, struct err *err) {
+    *ret = 0;
+    for (size_t i = 0; i < allow->count; i++) {
+        uint32_t bits;
+        if (capabilities_parse(allow->v[i], &bits, err) < 0)
+            return -1;
+        *ret |= bits;
+    }
+    return 0;
+}
+
+bool program_needs_machine(const struct texts *allow) {
+    struct err err;
+    uint32_t wanted;
+    return programs_wanted(allow, &wanted, &err) == 0 && wanted & MACHINE_CAPABILITIES;
+}
 
 static int programs_lack(const struct live *l, uint32_t had, uint32_t missing, struct err *err) {
     char names[CAPABILITIES_SIZE], all[CAPABILITIES_SIZE];
@@ -173,13 +214,9 @@ static int programs_lack(const struct live *l, uint32_t had, uint32_t missing, s
 /* Reads the capabilities of the request. The machine must have each of them. */
 static int programs_allowed(struct service *s, const struct caller *who,
                             const struct program_request *r, uint32_t *ret, struct err *err) {
-    uint32_t wanted = 0, had;
-    for (size_t i = 0; i < r->allow.count; i++) {
-        uint32_t bits;
-        if (capabilities_parse(r->allow.v[i], &bits, err) < 0)
-            return -1;
-        wanted |= bits;
-    }
+    uint32_t wanted, had;
+    if (programs_wanted(&r->allow, &wanted, err) < 0)
+        return -1;
     *ret = wanted;
     if (!wanted)
         return 0;
@@ -194,12 +231,6 @@ static int programs_allowed(struct service *s, const struct caller *who,
         return programs_lack(l, had, wanted & ~had, err);
     if (r->script && wanted & ~(uint32_t)(CAPABILITY_TIME | CAPABILITY_RANDOM))
         return err_set(err, ERR_UNSUPPORTED, "a script can have the capabilities time and random");
-    if (wanted & ~(uint32_t)PROGRAM_CAPABILITIES) {
-        err_set(
-            err, ERR_UNSUPPORTED,
-            "the capabilities call, kv, http and model are for programs in the files of a machine");
-        return err_remedy(err, "write the program to /bin/NAME.wasm, and run it with exec");
-    }
     return 0;
 }
 
@@ -207,6 +238,11 @@ static int launch_it(struct program *p, const struct program_request *r, uint32_
                      struct err *err) {
     char path[PLACE_SIZE + 16];
     struct words words = {.n = 0};
+    if (allowed & MACHINE_CAPABILITIES) {
+        const struct exec_module module = {program_fuel(r), program_pages(r), allowed};
+        p->command = program_exec_start(p->service, &p->who, r, &module, has_answered, p);
+        return 0;
+    }
     programs_path_of(p->service, path);
     if (r->script && cell_guests_folder(words.guests, sizeof(words.guests), err) < 0)
         return -1;
@@ -218,8 +254,8 @@ static int launch_it(struct program *p, const struct program_request *r, uint32_
                                       .argv = words.v,
                                       .input = r->text,
                                       .input_bytes = strlen(r->text),
-                                      .out_max = ANSWER_MAX,
-                                      .said_max = LOG_MAX,
+                                      .out_max = PROGRAM_ANSWER_MAX,
+                                      .said_max = PROGRAM_LOG_MAX,
                                       .limit_ms = PROGRAM_MS};
     p->child = child_start(p->service->loop, &order, has_ended, p, err);
     return p->child ? 0 : -1;
@@ -233,7 +269,9 @@ struct program *service_program(struct service *s, const struct caller *who,
     if (allow(who, SCOPE_RUN, err) < 0 || programs_check(r, err) < 0 ||
         programs_allowed(s, who, r, &allowed, err) < 0)
         return NULL;
-    if (s->execs->programs >= PROGRAM_AT_ONCE) {
+    /* One in a machine counts as a command of the machine and its owner instead. */
+    bool is_beside = !(allowed & MACHINE_CAPABILITIES);
+    if (is_beside && s->execs->programs >= PROGRAM_AT_ONCE) {
         err_set(err, ERR_BUSY, "%d WebAssembly programs are running, which is the limit",
                 PROGRAM_AT_ONCE);
         err_remedy(err, "try again when one has ended");
@@ -245,6 +283,6 @@ struct program *service_program(struct service *s, const struct caller *who,
         free(p);
         return NULL;
     }
-    s->execs->programs++;
+    s->execs->programs += is_beside;
     return p;
 }

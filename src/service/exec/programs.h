@@ -1,10 +1,11 @@
 /*
- * Programs: WebAssembly text that runs once in a cell, which can only compute.
+ * Programs: WebAssembly text that runs once in a cell.
  *
  * The engine is a separate process (libexec/carrel-cell) that jails itself. A program reads its
- * argument bytes, returns a result and writes a log; it has no files. It has a clock and random
- * numbers only if the request lists these capabilities and a cell machine of the caller has them.
- * The engine limits fuel and memory, this module limits time.
+ * argument bytes, returns a result and writes a log; it has no files. It has only the capabilities
+ * that the request lists, each of which a cell machine of the caller must have. If one of them is
+ * call, kv, http or model, it runs as a command of that machine (program_exec.h), else beside all
+ * machines. The engine limits fuel and memory, this module limits time.
  */
 #pragma once
 
@@ -16,6 +17,9 @@ enum {
     PROGRAM_AT_ONCE = 4,    /* more are refused: each uses a CPU */
     PROGRAM_MS = 60000,
     PROGRAM_PAGES_MAX = 4096,
+    PROGRAM_PAGES_DEFAULT = 256,
+    PROGRAM_ANSWER_MAX = 1 << 20,
+    PROGRAM_LOG_MAX = 64 << 10,
 };
 #define PROGRAM_FUEL_DEFAULT UINT64_C(100000000)
 #define PROGRAM_FUEL_MAX UINT64_C(10000000000)
@@ -29,6 +33,7 @@ struct program_request {
     struct texts allow;        /* capabilities of carrel.1, which the machine must have */
     const char *machine;       /* a cell machine; NULL: none */
     struct given fuel, memory; /* memory in pages of 64 KiB */
+    const char *key;           /* idempotency key of a program in a machine; NULL: none */
 };
 
 /* status: enum cell_exit of carrel-cell; json: its result; log: what the program logged. */
@@ -40,6 +45,9 @@ typedef void service_program_fn(void *arg, const struct program_result *result,
                                 const struct err *err);
 
 struct program;
+
+/* True if one of these capabilities needs a machine, so that the program runs in it. */
+bool program_needs_machine(const struct texts *allow);
 
 /* True if the engine is installed. */
 bool service_has_programs(const struct service *s);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/capability.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -226,11 +227,13 @@ void service_exec(struct service *s, const struct caller *who, const char *machi
  * In a cell machine with capabilities that need the daemon, adds the socket of the command. Without
  * one the command runs too, and these functions fail.
  */
-static int start_asks(struct live *l, struct msg_exec *exec, struct exec_fds *fds) {
+static int start_asks(struct live *l, const struct exec_module *module, struct msg_exec *exec,
+                      struct exec_fds *fds) {
+    uint32_t only = module ? module->allowed : CAPABILITY_ALL;
     struct err err;
-    if (!live_is_cell(l) || !asks_are_allowed(l))
+    if (!live_is_cell(l) || !asks_are_allowed(l, only))
         return -1;
-    int fd = asks_open(l, &err);
+    int fd = asks_open(l, only, &err);
     if (fd < 0) {
         log_line(LOG_WARN, "service", "open the socket of a command: %s id=%s", err.text,
                  l->row.id);
@@ -245,7 +248,7 @@ static int start_asks(struct live *l, struct msg_exec *exec, struct exec_fds *fd
 static void start_send(struct exec_later *e, struct live *l, struct exec *x, struct exec_plan *plan,
                        struct exec_fds *fds) {
     const struct exec_request *r = e->request;
-    int asks = start_asks(l, &plan->exec, fds);
+    int asks = start_asks(l, r->module, &plan->exec, fds);
     if (!r->background)
         plan->exec.flags |= MSG_EXEC_QUIET;
     if (r->kill_left)
@@ -289,8 +292,10 @@ static int start_plan(struct live *l, const struct exec_request *r, struct exec_
         .mem_bytes = row->mem_bytes,
         .allowed = row->allowed,
         .machine = row->name[0] ? row->name : row->id,
-        .knows_allow = guest_takes_capabilities(l->machine->guest) &&
-                       (!asks_are_allowed(l) || guest_passes_asks(l->machine->guest)),
+        .knows_allow =
+            guest_takes_capabilities(l->machine->guest) &&
+            (!asks_are_allowed(l, CAPABILITY_ALL) || guest_passes_asks(l->machine->guest)),
+        .knows_module = guest_takes_modules(l->machine->guest),
     };
     if (!live_is_cell(l))
         return exec_plan_make(ret, r, live_defaults(l), net_env(l), &l->env, l->cwd,
