@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "cli/approvals.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/events.h"
@@ -248,9 +249,13 @@ struct pending_watch {
     json_t *seen; /* ids of the requests that wait and were shown */
 };
 
-static int pending_get(struct client *c, json_t **ret, struct err *err) {
+int approvals_get(struct client *c, json_t **ret, struct err *err) {
     const struct client_request r = {.method = "GET", .target = "/v1/pending"};
     return client_call_again(c, &r, ret, err);
+}
+
+bool approvals_is_open(const json_t *item) {
+    return !json_is_true(json_object_get(item, "approved"));
 }
 
 static void print_head(void) {
@@ -266,13 +271,13 @@ static const struct pending_choice {
     {'y', "approve", false}, {'a', "approve", true}, {'n', "deny", false}, {'l', NULL, false}};
 
 /* Reads the owner's choice; NULL: the input ended. */
-static const struct pending_choice *read_choice(const json_t *item) {
-    char line[64];
+static const struct pending_choice *read_choice(const json_t *item, approvals_read_fn *read,
+                                                void *arg) {
     bool can = *client_text(item, "always");
     for (;;) {
         printf("    approve it? [y]es, %s[n]o, [l]ater: ", can ? "[a]lways, " : "");
-        fflush(stdout);
-        if (!fgets(line, sizeof(line), stdin))
+        char *line DEFER_FREE = read(arg);
+        if (!line)
             return NULL;
         for (size_t i = 0; i < sizeof(choices) / sizeof(*choices); i++)
             if (line[0] == choices[i].letter && (can || !choices[i].always))
@@ -281,31 +286,44 @@ static const struct pending_choice *read_choice(const json_t *item) {
 }
 
 /* An empty line leaves the question open. */
-static void ask_for_answer(struct pending_watch *w, const json_t *item) {
-    char *line DEFER_FREE = NULL;
-    size_t size = 0;
+static bool ask_for_answer(struct client *c, const json_t *item, approvals_read_fn *read,
+                           void *arg) {
     struct err err;
     fputs("    answer (empty: later): ", stdout);
-    fflush(stdout);
-    ssize_t n = getline(&line, &size, stdin);
-    w->asks = n >= 0;
-    if (n > 0 && line[n - 1] == '\n')
-        line[n - 1] = '\0';
-    if (n > 0 && line[0] &&
-        question_answer(w->second, client_text(item, "id"), line, false, &err) < 0)
+    char *line DEFER_FREE = read(arg);
+    if (line && *line && question_answer(c, client_text(item, "id"), line, false, &err) < 0)
         cli_fail(&err);
+    return line;
 }
 
-/* A decision that fails, such as one that comes too late, is reported; watching continues. */
-static void ask_about(struct pending_watch *w, const json_t *item) {
-    const struct pending_choice *chosen = read_choice(item);
+static bool ask_about(struct client *c, const json_t *item, approvals_read_fn *read, void *arg) {
+    const struct pending_choice *chosen = read_choice(item, read, arg);
     struct err err;
-    w->asks = chosen != NULL;
     if (!chosen || !chosen->decision)
-        return;
+        return chosen;
     const struct approve_options o = {.always = chosen->always};
-    if (decide(w->second, client_text(item, "id"), chosen->decision, &o, &err) < 0)
+    if (decide(c, client_text(item, "id"), chosen->decision, &o, &err) < 0)
         cli_fail(&err);
+    return true;
+}
+
+bool approvals_ask(struct client *c, const json_t *item, approvals_read_fn *read, void *arg) {
+    print_item(item);
+    return is_question(item) ? ask_for_answer(c, item, read, arg) : ask_about(c, item, read, arg);
+}
+
+static char *read_stdin(void *arg) {
+    char *line = NULL;
+    size_t size = 0;
+    (void)arg;
+    fflush(stdout);
+    ssize_t n = getline(&line, &size, stdin);
+    if (n > 0 && line[n - 1] == '\n')
+        line[n - 1] = '\0';
+    if (n >= 0)
+        return line;
+    free(line);
+    return NULL;
 }
 
 static void show_new(struct pending_watch *w, const json_t *item) {
@@ -313,19 +331,17 @@ static void show_new(struct pending_watch *w, const json_t *item) {
         print_json(item);
     else if (w->options->quiet)
         puts(client_text(item, "id"));
+    else if (w->asks)
+        w->asks = approvals_ask(w->second, item, read_stdin, NULL);
     else
         print_item(item);
-    if (w->asks && is_question(item))
-        ask_for_answer(w, item);
-    else if (w->asks)
-        ask_about(w, item);
 }
 
 static int pending_look_again(void *arg, struct err *err) {
     struct pending_watch *w = arg;
     json_t *list DEFER(json_decrefp) = NULL, *now = json_object(), *item;
     size_t i;
-    if (pending_get(w->second, &list, err) < 0) {
+    if (approvals_get(w->second, &list, err) < 0) {
         json_decref(now);
         return -1;
     }
@@ -334,7 +350,7 @@ static int pending_look_again(void *arg, struct err *err) {
     json_array_foreach(json_object_get(list, "pending"), i, item) {
         const char *id = client_text(item, "id");
         json_object_set_new(now, id, json_true());
-        if (!json_object_get(before, id) && !json_is_true(json_object_get(item, "approved")))
+        if (!json_object_get(before, id) && approvals_is_open(item))
             show_new(w, item);
     }
     fflush(stdout);
@@ -369,7 +385,7 @@ static int pending_watch(struct client *c, const struct pending_options *o, stru
 static int pending_list(struct client *c, const struct pending_options *o, struct err *err) {
     json_t *list DEFER(json_decrefp) = NULL, *p;
     size_t i;
-    if (pending_get(c, &list, err) < 0)
+    if (approvals_get(c, &list, err) < 0)
         return -1;
     if (o->json) {
         print_json(list);

@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "cli/session.h"
 #include "cli/table.h"
+#include "cli/text/aside.h"
 
 enum {
     LINE_MAX_BYTES = 4 << 20,
@@ -468,6 +469,8 @@ static int take_messages(struct session *s, struct err *err) {
             if (w < 0)
                 return err_num(err, w, "cannot write the output of the command");
             s->remote->shown += e.n;
+            if (s->aside)
+                aside_output(s->aside, e.data, e.n);
         } else if (e.opcode == WS_TEXT) {
             if (take_event(s, e.data, e.n, err) < 0)
                 return -1;

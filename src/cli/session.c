@@ -20,12 +20,14 @@
 #include "base/fdio.h"
 #include "cli/guard.h"
 #include "cli/remote.h"
+#include "cli/text/aside.h"
 
 /*
  * ANSWER_MS: time to wait for the guest after --timeout, which the guest enforces. OUTPUT_MS: time
  * to wait for more output after the end of the command, if the guest does not close the pipes.
+ * DRAW_MS: between two sizes of a window, so that a program sees both.
  */
-enum { BLOCK = 65536, ANSWER_MS = 2000, OUTPUT_MS = 5000 };
+enum { BLOCK = 65536, ANSWER_MS = 2000, OUTPUT_MS = 5000, DRAW_MS = 50 };
 
 /* Copies one stream of the caller to or from the same stream of the command. */
 struct pump {
@@ -272,11 +274,12 @@ static void forward_signal(struct loop *l) {
 static bool leave_keys_typed(struct loop *l, const char *bytes, size_t *n) {
     uint64_t now = monotonic_ms();
     size_t first = 0;
-    for (size_t i = 0; i < *n; i++) {
-        if (bytes[i] != SESSION_LEAVE_KEY) {
+    for (size_t i = 0, len; i < *n; i += len) {
+        enum modes_key key = modes_key_read(bytes + i, *n - i, SESSION_LEAVE_KEY, &len);
+        if (key == MODES_KEY_OTHER)
             l->leave_keys = 0;
+        if (key != MODES_KEY_PRESSED)
             continue;
-        }
         if (l->leave_keys == 0 || now - l->leave_ms > SESSION_LEAVE_MS) {
             l->leave_keys = 0;
             l->leave_ms = now;
@@ -305,6 +308,8 @@ static int type_input(struct loop *l, struct err *err) {
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return 0;
     l->input_open = n > 0;
+    if (l->s->aside && l->raw && aside_typed(l->s->aside, bytes, given))
+        return 0;
     if (is_left(l, bytes, &given) && !given)
         return 0;
     return l->s->request.terminal ? remote_type(l->s, bytes, given, err)
@@ -369,10 +374,46 @@ static bool draining(const struct loop *l) {
            (l->s->request.terminal && l->s->output_open);
 }
 
+/* ---- Carrel's own text on the terminal ---- */
+
+/* Lets the command draw its screen again: it does so if its window gets another size. */
+static void draw_again(struct loop *l) {
+    uint16_t rows = 0, cols = 0;
+    window_size(&rows, &cols);
+    if (rows < 2)
+        return;
+    remote_resize(l->s, rows - 1, cols);
+    usleep(DRAW_MS * 1000);
+    remote_resize(l->s, rows, cols);
+}
+
+static bool signalled_aside(void *arg) {
+    struct loop *l = arg;
+    forward_signal(l);
+    return session_ended(l->s);
+}
+
+static void turn_aside(struct loop *l, bool readable) {
+    struct aside *a = l->s->aside;
+    const struct aside_terminal t = {
+        .saved = &l->saved, .signals = l->signals, .signalled = signalled_aside, .arg = l};
+    bool again = aside_turn(a, readable);
+    if (aside_is_due(a))
+        again |= aside_ask(a, &t);
+    if (again && !session_ended(l->s))
+        draw_again(l);
+}
+
+/* True if the terminal is shared with Carrel's own text now. */
+static bool has_aside(const struct loop *l) {
+    return l->s->aside && l->raw && !session_ended(l->s) && !l->s->remote->lost;
+}
+
 static int turn(struct loop *l, int timeout_ms, struct err *err) {
     const struct remote *r = l->s->remote;
     bool takes_input = l->input_open && !session_ended(l->s) && !r->feeding;
-    struct pollfd p[7] = {
+    int aside_ms = has_aside(l) ? aside_wait_ms(l->s->aside) : -1;
+    struct pollfd p[8] = {
         {.fd = remote_fd(l->s), .events = POLLIN},
         {.fd = l->signals, .events = POLLIN},
         {.fd = -1},
@@ -380,13 +421,16 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
         {.fd = -1},
         {.fd = takes_input ? STDIN_FILENO : -1, .events = POLLIN},
         {.fd = r->feeding && r->feed ? http_client_fd(r->feed) : -1, .events = POLLIN},
+        {.fd = has_aside(l) ? l->s->aside->fd(l->s->aside->arg) : -1, .events = POLLIN},
     };
+    if (aside_ms >= 0 && (timeout_ms < 0 || timeout_ms > aside_ms))
+        timeout_ms = aside_ms;
     if (r->lost && (timeout_ms < 0 || timeout_ms > CLIENT_AGAIN_MS))
         timeout_ms = CLIENT_AGAIN_MS;
     for (int n = 0; n < 3; n++)
         if (l->pumps[n].active)
             p[2 + n].events = pump_events(&l->pumps[n], &p[2 + n].fd);
-    int ready = poll(p, 7, timeout_ms);
+    int ready = poll(p, 8, timeout_ms);
     if (ready < 0)
         return errno == EINTR ? 1 : err_sys(err, "cannot wait for the command");
     if (p[1].revents)
@@ -402,6 +446,8 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
         return -1;
     if (p[6].revents && !session_ended(l->s) && input_taken(l, err) < 0)
         return -1;
+    if (has_aside(l))
+        turn_aside(l, p[7].revents);
     return ready;
 }
 
@@ -471,6 +517,8 @@ int session_run(struct session *s, struct err *err) {
                                        : start_far(&l, err);
     if (r == 0)
         r = drive(&l, err);
+    if (s->aside && l.raw && s->result.end == EXEC_END_DETACHED)
+        aside_leave(s->aside);
     restore_terminal(&l);
     for (int n = 0; n < 3; n++)
         if (l.pumps[n].active)

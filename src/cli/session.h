@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/exec_end.h"
 
+struct aside;
 struct remote;
 
 /* How one of the command's streams reaches the daemon. */
@@ -48,9 +49,10 @@ struct session_result {
     bool check_step; /* the step after the command may have no restore point: ask */
 };
 
-/* Pressed SESSION_LEAVE_COUNT times within SESSION_LEAVE_MS: as in machinectl, and free in shells.
+/* Ctrl and this, pressed SESSION_LEAVE_COUNT times within SESSION_LEAVE_MS: as in machinectl, and
+ * free in shells.
  */
-enum { SESSION_LEAVE_KEY = 0x1d, SESSION_LEAVE_COUNT = 3, SESSION_LEAVE_MS = 1000 };
+enum { SESSION_LEAVE_KEY = ']', SESSION_LEAVE_COUNT = 3, SESSION_LEAVE_MS = 1000 };
 #define SESSION_LEAVE_HELP "press Ctrl-] three times within a second"
 
 struct session {
@@ -68,7 +70,8 @@ struct session {
      * command continues.
      */
     bool detaches;
-    const char *hint; /* a line for stderr before the first output of a terminal; NULL: none */
+    struct aside *aside; /* Carrel's own text on the terminal of the command; NULL: none */
+    const char *hint;    /* a line for stderr before the first output of a terminal; NULL: none */
 };
 
 static inline bool session_ended(const struct session *s) {

@@ -38,6 +38,16 @@ resume = echo "before: $(cat ~/history)"; read line
 [agent project]
 start = echo "mark=$PROJECT_MARK setup=$([ -e ~/was-set-up ] && echo yes || echo no)"; read line
 once = echo "task=$task mark=$PROJECT_MARK setup=$([ -e ~/was-set-up ] && echo yes || echo no)"; cat ~/notes.md 2>/dev/null; cat
+[agent asker]
+start = echo begun; echo "told $(carrel ask 'which colour?')"; read line; echo "read $line"
+[agent later]
+start = echo begun; read line; echo "told $(carrel ask 'which colour?')"; read line
+[agent caller]
+start = echo begun; echo "got $(curl -sS --max-time 60 "$1")"; echo "status $?"; read line
+[agent screen]
+start = trap 'echo redrawn' WINCH; printf '\\033[?1049h\\033[?1000;2004h\\033[?25l\\033[>4;2m'; echo drawn; until read line; do :; done
+[agent keys]
+start = stty raw -echo; echo begun; dd bs=1 count=4 2>/dev/null | od -An -tx1; stty sane
 [agent other]
 once = cat ~/history 2>/dev/null; echo "$task" >>~/history
 """

@@ -171,6 +171,13 @@ int agent_setup(struct agent *a, struct err *err);
 /* Runs the agent. *ret_left: the user left it running. Returns the exit status, or -1. */
 int agent_launch(struct agent *a, bool resume, const char *task, bool *ret_left, struct err *err);
 
+/* ---- waiting.c ---- */
+
+struct aside;
+/* Items that wait for the owner, beside an agent on a terminal (cli/aside.h). */
+struct aside *agent_waiting_open(const struct agent *a);
+void agent_waiting_close(struct aside **slot);
+
 /* ---- after.c ---- */
 
 /* Shows the changes and asks what happens to them. *ret_comment: the agent is to continue with this

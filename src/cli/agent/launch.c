@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/exec.h"
 #include "cli/remote.h"
+#include "cli/text/aside.h"
 
 enum { WORDS_MAX = 256, FILES_MAX = 8, FILE_SIZE = 16 << 10, NOTES_MAX = 80 << 10 };
 
@@ -167,7 +168,8 @@ static int launch_terminal(struct launch *l, struct agent *a, struct err *err) {
     cli_done(a->o->quiet || !found, "agent %s is still running: this is its terminal",
              a->row->name);
     if (!a->o->quiet)
-        session->hint = "to leave the agent running, " SESSION_LEAVE_HELP;
+        session->hint = "to leave the agent running, " SESSION_LEAVE_HELP
+                        "; to answer its requests, press " ASIDE_KEY_NAME;
     return 0;
 }
 
@@ -215,6 +217,7 @@ int agent_setup(struct agent *a, struct err *err) {
 
 int agent_launch(struct agent *a, bool resume, const char *task, bool *ret_left, struct err *err) {
     struct launch *l DEFER(launch_free) = xnew(struct launch);
+    struct aside *waiting DEFER(agent_waiting_close) = NULL;
     const char *line;
     bool once = a->o->task != NULL;
     if (choose_line(a, resume, &line, err) < 0 || launch_words(l, a, line, task, err) < 0)
@@ -224,6 +227,8 @@ int agent_launch(struct agent *a, bool resume, const char *task, bool *ret_left,
     l->options.quiet = a->o->quiet;
     l->remote = (struct remote){.client = a->client, .machine = a->machine};
     l->setup.session.remote = &l->remote;
+    if (!once)
+        l->setup.session.aside = waiting = agent_waiting_open(a);
     if (command_prepare(&l->setup, &l->options, (char **)l->argv, a->slice.dir, err) < 0 ||
         (!once && launch_terminal(l, a, err) < 0) || session_run(&l->setup.session, err) < 0)
         return -1;
