@@ -148,13 +148,39 @@ def test_uncommitted_work_has_the_author_of_the_machine(gated, filled):
     assert git(filled, "log", "-1", "--format=%an|%ae|%s|%b", f"carrel/{box}") == "A \\n B|a@b.example|Uncommitted changes|"
 
 
-@pytest.mark.parametrize("how", ["a fork", "no steps", "granted later"])
+LATE_CHANGES = {name: CHANGES[name] for name in ("edit", "add", "delete a directory", "committed and edited")}
+
+
+@pytest.mark.parametrize("name", LATE_CHANGES)
+def test_a_review_of_a_clone_granted_later_finds_what_a_look_at_all_files_finds(gated, filled, name):
+    box = carrel(gated, "new").stdout.strip()
+    gated.exec(box, "mkdir -p /home/user/before; echo x >/home/user/before/f")
+    carrel(gated, "grant", "add", box, "--repo", filled)
+    check_review(gated, filled, box, *LATE_CHANGES[name])
+
+
+def test_a_review_of_a_dirty_clone_granted_later_finds_what_a_look_at_all_files_finds(gated, unfinished):
+    box = carrel(gated, "new").stdout.strip()
+    carrel(gated, "grant", "add", box, "--repo", f"{unfinished}:dirty")
+    check_review(gated, unfinished, box, "echo x >>d/a; echo y >>n/loose", False)
+
+
+# The process waits for the clone and changes a file of it before the step after the clone.
+MEDDLER = """nohup sh -c 'until test -s /home/user/proj/.git/carrel-base; do :; done; echo meddled >>/home/user/proj/d/a' >/dev/null 2>&1 &"""
+
+
+def test_a_review_finds_what_a_process_changed_before_the_step_after_the_clone(gated, filled):
+    box = carrel(gated, "new").stdout.strip()
+    gated.exec(box, f"cd /; {MEDDLER}")
+    carrel(gated, "grant", "add", box, "--repo", filled)
+    inside(gated, box, "until grep -q meddled d/a; do :; done")
+    assert "exec" not in gated.grants(box)[0]["detail"]
+    assert "M  d/a" in carrel(gated, "diff", box).stdout
+
+
+@pytest.mark.parametrize("how", ["a fork", "no steps"])
 def test_without_the_step_of_the_clone_git_looks_at_all_files(gated, filled, how):
-    if how == "granted later":
-        box = carrel(gated, "new").stdout.strip()
-        carrel(gated, "grant", "add", box, "--repo", filled)
-    else:
-        box = new(gated, filled, "", "--steps", "manual" if how == "no steps" else "every")
+    box = new(gated, filled, "", "--steps", "manual" if how == "no steps" else "every")
     if how == "a fork":
         box = carrel(gated, "fork", box).stdout.strip()
     inside(gated, box, f"{SCANS}; echo x >>d/a; rm d/b")

@@ -14,6 +14,7 @@
 #include "grant/dirs.h"
 #include "service/exec/live.h"
 #include "service/grants/inner.h"
+#include "service/steps/live.h"
 
 /* Author of commits in the machine if the owner has no git identity. */
 #define AUTHOR "agent <agent@agents.invalid>"
@@ -117,7 +118,8 @@ static int repo_read(struct service *s, const char *owner, const struct grant_re
 struct cloning {
     struct live *live;
     char grant[ID_SIZE], bundle[64];
-    bool alone; /* the machine is new, and no command runs in it */
+    bool alone;       /* no other process was in the machine when the clone began */
+    uint64_t changes; /* steps_changes() before that */
     char *place, *ref;
     struct author author;
     service_done_fn *done;
@@ -126,13 +128,14 @@ struct cloning {
 
 /*
  * Keeps the id of the command that cloned the repository: a review compares with the step after it.
- * Beside other processes it keeps nothing, because they could change files before that step.
+ * Keeps nothing if other processes, or changes of files, could have changed the clone before that
+ * step. The clone itself is one change.
  */
 static void note_clone(const struct cloning *c, const char *exec) {
     struct grant_row row DEFER(grant_row_done) = {0};
     struct live *l = c->live;
     struct err err;
-    if (!exec || !c->alone || execs_running(l) > 0 ||
+    if (!exec || !c->alone || execs_running(l) > 0 || steps_changes(l) != c->changes + 1 ||
         store_grant_get(l->service->store, l->row.id, c->grant, &row, &err) < 0)
         return;
     json_t *detail = json_loads(row.detail, 0, NULL);
@@ -160,13 +163,26 @@ static void cloned(void *arg, const char *exec, const struct err *err) {
     clone_finish(c, err);
 }
 
-static void copied(void *arg, const struct err *err) {
+static void clone_begin(void *arg, const struct err *busy) {
     struct cloning *c = arg;
     const char *const words[] = {c->bundle, c->place, c->ref, c->author.name, c->author.mail, NULL};
+    c->alone = !busy && execs_running(c->live) == 0;
+    inside_run(c->live, script, words, cloned, c);
+}
+
+static void copied(void *arg, const struct err *err) {
+    struct cloning *c = arg;
+    struct live *l = c->live;
+    struct err gone;
+    c->changes = steps_changes(l);
+    if (!err && !l->machine) {
+        live_state_error(l, &gone);
+        err = &gone;
+    }
     if (err)
         clone_finish(c, err);
     else
-        inside_run(c->live, script, words, cloned, c);
+        l->service->driver->alone(l->machine, clone_begin, c);
 }
 
 /* A grant of an older version has no author. */
@@ -188,7 +204,6 @@ static void repo_give(struct live *l, const struct grant_row *row, int fd, servi
     read_detail(row, c);
     c->done = done;
     c->arg = arg;
-    c->alone = !l->grants->granting && execs_running(l) == 0;
     snprintf(c->grant, sizeof(c->grant), "%s", row->id);
     snprintf(c->bundle, sizeof(c->bundle), "/tmp/.carrel-%s.bundle", row->id);
     live_ref(l);

@@ -72,6 +72,7 @@ struct live_steps {
     uint64_t full_look_ms; /* time of the next check of a full disk */
     unsigned full_looks;   /* checks since something was freed */
     uint64_t count;        /* number of steps at the last pruning */
+    uint64_t changes;      /* see steps_changes() */
     uint64_t age_look_ms;
     struct durable durable;
     struct shelving *shelving; /* shelve.c */

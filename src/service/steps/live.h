@@ -52,6 +52,8 @@ bool steps_are_at_rest(const struct live *l);
 
 /* Call it after a change: if the policy requires a step, takes it later from the loop. */
 void steps_after(struct live *l, const struct step_cause *cause);
+/* Number of calls of steps_after(): commands that ended, and file changes through the API. */
+uint64_t steps_changes(const struct live *l);
 
 /*
  * Call it when a command ended beside other processes. True: tell its caller that the step may have

@@ -379,7 +379,12 @@ static bool takes_every(const struct live *l) {
            l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED;
 }
 
+uint64_t steps_changes(const struct live *l) {
+    return l->steps->changes;
+}
+
 void steps_after(struct live *l, const struct step_cause *cause) {
+    l->steps->changes++;
     if (takes_every(l))
         steps_take(l, cause, NULL, NULL);
 }
