@@ -74,7 +74,7 @@ def main():
     import cells
     from daemon import Daemon
     count, rows = (8, 2) if opt.quick else (opt.machines, opt.steps)
-    d = Daemon()
+    d = Daemon(conf="[daemon]\nmax_machines = 100000\n")
     atexit.register(d.stop)  # also after a failure
     d.request("POST", "/v1/images", cells.image(), name="programs")
     lines = ["|machines|processes|daemon, MiB|spawner, MiB|store, KiB per machine|made, ms each|asleep after the last, s|",

@@ -82,14 +82,34 @@ static int used_by_others(struct service *s, const struct caller *who, const cha
     return 0;
 }
 
+/* Checks the limits of carrel.conf. */
+static int quota_check_count(struct service *s, const struct caller *who, struct err *err) {
+    uint64_t all = s->conf->max_machines, own = s->conf->machines_per_owner;
+    struct quota used;
+    if (all && s->machines.count >= all) {
+        err_set(err, ERR_LIMIT, "this daemon has reached its limit of %" PRIu64 " machines", all);
+        return err_remedy(err, "delete machines that you no longer need, or raise max_machines in "
+                               "carrel.conf");
+    }
+    if (!own)
+        return 0;
+    if (used_by_others(s, who, NULL, NULL, &used, err) < 0)
+        return -1;
+    if (used.machines < own)
+        return 0;
+    err_set(err, ERR_LIMIT, "you have %" PRIu64 " machines, which is the limit of an owner", own);
+    return err_remedy(err,
+                      "delete machines that you no longer need, or raise machines_per_owner in "
+                      "carrel.conf");
+}
+
 static int quota_check_owner(struct service *s, const struct caller *who,
                              const struct machine_row *before, const struct machine_row *row,
                              struct err *err) {
     struct owner_row owner;
     struct quota used;
-    if (!before && s->conf->max_machines && s->machines.count >= s->conf->max_machines)
-        return err_set(err, ERR_LIMIT, "this daemon has reached its limit of %" PRIu64 " machines",
-                       s->conf->max_machines);
+    if (!before && quota_check_count(s, who, err) < 0)
+        return -1;
     if (store_owner_get(s->store, who->owner, &owner, err) < 0)
         return -1;
     static const struct quota none;

@@ -60,6 +60,9 @@ static const struct key keys[] = {
      "alone is for the user that runs the daemon; one per line, up to 32"},
     {"daemon", "max_machines", CONF_COUNT, AT(max_machines), "1000", 1, 100000,
      "maximum number of machines of all owners"},
+    {"daemon", "machines_per_owner", CONF_COUNT, AT(machines_per_owner), "0", 1, 100000,
+     "maximum number of machines of one owner; 0: no limit but max_machines. A quota of the owner "
+     "can be lower"},
     {"daemon", "execs_per_machine", CONF_COUNT, AT(execs_per_machine), "128", 1, 900,
      "maximum number of commands that run in one machine at once; their output is in the host's "
      "memory"},

@@ -26,6 +26,7 @@ struct conf {
     char root_owners[CONF_ROOTS_MAX][CONF_TEXT_SIZE];
     size_t root_count;
     uint64_t max_machines;
+    uint64_t machines_per_owner; /* 0: no limit */
     uint64_t mem_bytes; /* limits of a new machine; 0: the defaults of its kind of machine */
     uint64_t cpu_milli;
     uint64_t pids;

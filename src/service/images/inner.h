@@ -27,16 +27,25 @@ struct service_images {
     struct sealing *sealing;      /* the sealing in progress, or NULL */
     bool seals_off;               /* this kernel cannot mount erofs files */
     uint64_t again_ms;            /* time of the next attempt to delete unused trees; 0: never */
+    struct map configs;           /* id -> struct image_config, of live machines */
 };
 
-/* The content of a tree's image.json. */
+/* The content of a tree's image.json, which never changes: all machines of an image share it. */
+struct image_config {
+    struct service_images *of; /* has it in `configs`; NULL: the service has ended */
+    uint32_t refs;
+    char id[IMAGE_ID_SIZE];
+    struct exec_defaults defaults;
+    json_t *json;       /* owns the texts above */
+    json_t *image;      /* part of it: the configuration that an image of the machine gets too */
+    const char **pairs; /* of the environment */
+    char *names;        /* names of environment variables */
+};
+
+/* The image of one machine. */
 struct live_image {
     char name[IMAGE_NAME_SIZE]; /* a name of the image, or the start of its id */
-    struct exec_defaults defaults;
-    json_t *json; /* owns the texts above */
-    json_t *config;
-    const char *pairs[2 * EXEC_ENV_MAX];
-    char text[32 << 10]; /* names of environment variables */
+    struct image_config *config;
     /* the last image made of the machine, and its stack then; empty: none yet */
     char made[IMAGE_ID_SIZE];
     char *made_stack;

@@ -95,7 +95,7 @@ static void set_words(json_t *config, const char *name, const struct texts *word
 }
 
 static json_t *make_config(const struct live *l, const struct image_request *r) {
-    json_t *config = l->image ? json_deep_copy(l->image->config) : json_object();
+    json_t *config = l->image ? json_deep_copy(l->image->config->image) : json_object();
     if (!l->image) { /* a machine without an image runs commands as `user` */
         json_object_set_new(config, "user", json_string("user"));
         json_object_set_new(config, "workdir", json_string("/home/user"));

@@ -17,7 +17,12 @@
 #include "base/fs/erofs.h"
 #include "base/log.h"
 
-enum { RECORD_MAX = 128 << 10, ID_LAST = 65535, AGAIN_MS = 1000 };
+enum {
+    RECORD_MAX = 128 << 10,
+    NAMES_MAX = 32 << 10, /* bytes of names of environment variables */
+    ID_LAST = 65535,
+    AGAIN_MS = 1000
+};
 
 int images_open(const struct service *s) {
     char path[PLACE_SIZE + 16];
@@ -108,22 +113,56 @@ static const char *text_or(const json_t *json, const char *name, const char *oth
  * Splits each variable "NAME=VALUE" of the configuration. The name is copied, the value points into
  * the JSON.
  */
-static void load_env(struct live_image *i) {
-    const json_t *env = json_object_get(i->config, "env");
+static void config_load_env(struct image_config *c, const json_t *env) {
     size_t at, used = 0, count = 0;
     json_t *value;
+    char *names = xmalloc(NAMES_MAX);
+    c->pairs = xcalloc(2 * EXEC_ENV_MAX, sizeof(*c->pairs));
     json_array_foreach(env, at, value) {
         const char *pair = json_string_value(value), *eq = pair ? strchr(pair, '=') : NULL;
         size_t n = eq ? (size_t)(eq - pair) : 0;
-        if (!n || used + n + 1 > sizeof(i->text) || count + 2 > 2 * EXEC_ENV_MAX)
+        if (!n || used + n + 1 > NAMES_MAX || count + 2 > 2 * EXEC_ENV_MAX)
             continue;
-        memcpy(i->text + used, pair, n);
-        i->text[used + n] = '\0';
-        i->pairs[count++] = i->text + used;
-        i->pairs[count++] = eq + 1;
+        memcpy(names + used, pair, n);
+        names[used + n] = '\0';
+        c->pairs[count++] = names + used;
+        c->pairs[count++] = eq + 1;
         used += n + 1;
     }
-    i->defaults.env = (struct texts){i->pairs, count};
+    c->names = names;
+    c->defaults.env = (struct texts){c->pairs, count};
+}
+
+static struct image_config *config_ref(struct service *s, const char *id, struct err *err) {
+    struct image_config *c = map_get(&s->images->configs, id);
+    json_t *json = c ? NULL : read_record(s, id, err);
+    if (c)
+        c->refs++;
+    if (c || !json)
+        return c;
+    c = xnew(struct image_config);
+    *c = (struct image_config){
+        .of = s->images, .refs = 1, .json = json, .image = json_object_get(json, "image")};
+    snprintf(c->id, sizeof(c->id), "%s", id);
+    c->defaults = (struct exec_defaults){.uid = id_of(json, "uid"),
+                                         .gid = id_of(json, "gid"),
+                                         .user = text_or(json, "name", "root"),
+                                         .home = text_or(json, "home", "/"),
+                                         .cwd = text_or(c->image, "workdir", "/")};
+    config_load_env(c, json_object_get(c->image, "env"));
+    map_put(&s->images->configs, c->id, c);
+    return c;
+}
+
+static void config_unref(struct image_config *c) {
+    if (--c->refs)
+        return;
+    if (c->of)
+        map_take(&c->of->configs, c->id);
+    json_decref(c->json);
+    free(c->pairs);
+    free(c->names);
+    free(c);
 }
 
 static void find_name(struct service *s, const char *id, char ret[IMAGE_NAME_SIZE]) {
@@ -136,18 +175,11 @@ static void find_name(struct service *s, const char *id, char ret[IMAGE_NAME_SIZ
 }
 
 struct live_image *live_image_load(struct service *s, const char *id, struct err *err) {
-    json_t *json = read_record(s, id, err);
-    if (!json)
+    struct image_config *config = config_ref(s, id, err);
+    if (!config)
         return NULL;
     struct live_image *i = xnew(struct live_image);
-    i->json = json;
-    i->config = json_object_get(json, "image");
-    i->defaults = (struct exec_defaults){.uid = id_of(json, "uid"),
-                                         .gid = id_of(json, "gid"),
-                                         .user = text_or(json, "name", "root"),
-                                         .home = text_or(json, "home", "/"),
-                                         .cwd = text_or(i->config, "workdir", "/")};
-    load_env(i);
+    i->config = config;
     find_name(s, id, i->name);
     return i;
 }
@@ -158,6 +190,10 @@ struct service_images *service_images_new(void) {
 }
 
 void service_images_free(struct service_images *i) {
+    struct image_config *c;
+    for (size_t at = 0; (c = map_next(&i->configs, &at));)
+        c->of = NULL;
+    map_done(&i->configs);
     builds_free(i);
     free(i);
 }
@@ -167,13 +203,13 @@ const char *live_image_name(const struct live_image *i) {
 }
 
 const struct exec_defaults *live_image_defaults(const struct live_image *i) {
-    return &i->defaults;
+    return &i->config->defaults;
 }
 
 void live_image_free(struct live_image *i) {
     if (!i)
         return;
-    json_decref(i->json);
+    config_unref(i->config);
     free(i->made_stack);
     free(i);
 }

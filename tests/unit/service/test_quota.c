@@ -178,10 +178,27 @@ static void the_daemon_has_a_limit_of_its_own(void **state) {
     w.service.machines.count = 0;
 }
 
+static void an_owner_has_a_limit_of_machines_in_the_configuration(void **state) {
+    (void)state;
+    struct world w DEFER(world_close);
+    world_open(&w, &(struct quota){0});
+    w.conf.machines_per_owner = 2;
+    struct machine_row first = machine_of(""), second = machine_of(""), third = machine_of("");
+    struct err err = {0};
+    add(&w, &first);
+    fits(&w, NULL, &second);
+    add(&w, &second);
+    assert_int_equal(quota_check(&w.service, &w.ann, NULL, &third, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+    assert_string_equal(err.text, "you have 2 machines, which is the limit of an owner");
+    fits(&w, &second, &third); /* a change adds none */
+}
+
 UNIT_MAIN(cmocka_unit_test(an_owner_without_a_quota_may_have_anything),
           cmocka_unit_test(each_limit_of_an_owner_counts_all_its_machines),
           cmocka_unit_test(a_limited_resource_needs_a_limit_of_the_machine),
           cmocka_unit_test(a_machine_that_changes_does_not_count_twice),
           cmocka_unit_test(a_token_has_a_quota_beside_its_owners),
           cmocka_unit_test(held_disk_is_taken_until_it_is_released),
-          cmocka_unit_test(the_daemon_has_a_limit_of_its_own))
+          cmocka_unit_test(the_daemon_has_a_limit_of_its_own),
+          cmocka_unit_test(an_owner_has_a_limit_of_machines_in_the_configuration))
