@@ -141,6 +141,7 @@ void box_enter(struct box *box, struct making *m) {
     box->slot = m->berth.root.slot;
     box->upper = m->berth.root.upper;
     box->layer = m->berth.root.layer;
+    box->shown_is_known = box->layer == LAYER_FIRST; /* a new box on its image alone */
     box->cgroup = m->berth.cgroup.number;
     box->spares = m->berth.cgroup.spare_count;
     box->link = TAKE_FD(m->link[0]);

@@ -99,6 +99,10 @@ struct box {
     } disks[LAYERS_DISKS_MAX]; /* disks of other machines that this box uses */
     size_t disk_count;
     struct chore_state chores[CHORES]; /* work of the undertaker on its layers */
+    /* the layers of its root below the upper, topmost first; known unless a spawner adopted it */
+    struct stack_layer shown[LAYERS_MAX];
+    size_t shown_count;
+    bool shown_is_known;
     int old_root;     /* descriptor of the root before the last switch to a new root; or -1 */
     uint64_t left_ms; /* time of the last switch to a new root */
 };

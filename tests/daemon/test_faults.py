@@ -236,6 +236,38 @@ def test_a_root_without_its_usr_is_not_gone_over_to(d):
     d.clear()
 
 
+# The spawner's calls of a step from the first that moves the upper of /usr: U and W to the new layer, another U, /usr to
+# the new root, and the old one is left.
+MOVES_USR = [("renameat", 1), ("renameat", 2), ("mkdirat", 6), ("utimensat", 3), ("move_mount", 2), ("move_mount", 3),
+             ("umount2", 1), ("pwrite64", 2)]
+
+
+def test_usr_is_whole_after_a_spawner_was_killed_while_it_moved(d):
+    """An upper that is in the wrong layer would be deleted with it; one without its work directory takes no files of the image."""
+    subject = Subject(d)
+    subject.box.sh("cp /usr/bin/env /usr/local/old", user="root")
+    subject.step()
+    for k, (call, n) in enumerate(MOVES_USR):
+        for _ in range(10):  # /usr does not move in the first step of a spawner, nor when its layers were merged
+            subject.change()
+            subject.step()
+            subject.change()
+            pid = spawner(d)
+            with contextlib.suppress(*UNSTEADY), strace(d, pid, "-o", "/dev/null", "-e", f"inject={call}:signal=KILL:when={n}"):
+                subject.step()
+            if spawner(d) != pid:
+                break
+        assert spawner(d) != pid, (call, n)
+        subject.goes_on()
+        done = subject.box.sh(f"echo {k} >/usr/local/k{k} && chmod 7{k % 8}5 /usr/local/old && ls /usr/local/k* | wc -l", user="root")
+        assert done == f"{k + 1}\n", (call, n)
+        subject.step()
+    subject.proves()
+    subject.box.rewind(subject.base)
+    assert subject.box.sh("ls -d /usr/local/k* /usr/local/old 2>/dev/null | wc -l") == "0\n"
+    d.clear()
+
+
 def test_nobody_reads_while_a_root_is_on_its_way(d, tmp_path):
     """Lent directories are moved to the new root: for a moment they are in neither, here for a longer one."""
     (tmp_path / "f").write_text("there")

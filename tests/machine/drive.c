@@ -354,16 +354,20 @@ static void follow(struct ask *a, const char *xid) {
                                         .lost = refused};
 }
 
-/* exec ID XID MODE ARGV...; MODE: pipe (output in frames), null, fd (written to ./fd.out) */
+/*
+ * exec ID XID MODE ARGV...; MODE: pipe (output in frames), root (the same, as root of the machine),
+ * null, fd (written to ./fd.out)
+ */
 static void do_exec(struct ask *a, struct machine *m, char **words) {
     static const char *const env[] = {"PATH=/usr/bin:/bin", NULL};
-    bool pipe_out = words[0] && words[1] && strcmp(words[1], "pipe") == 0;
+    bool as_root = words[0] && words[1] && strcmp(words[1], "root") == 0;
+    bool pipe_out = as_root || (words[0] && words[1] && strcmp(words[1], "pipe") == 0);
     bool fd_out = words[0] && words[1] && strcmp(words[1], "fd") == 0;
     int fd DEFER_CLOSE = fd_out ? open("fd.out", O_WRONLY | O_CREAT | O_CLOEXEC, 0600) : -1;
     struct msg_exec exec = {
         .flags = MSG_EXEC_QUIET,
-        .uid = 1000,
-        .gid = 1000,
+        .uid = as_root ? 0 : 1000,
+        .gid = as_root ? 0 : 1000,
         .argv = {.v = (const char *const *)words + 2},
         .env = {.v = env},
     };

@@ -68,9 +68,9 @@ class Drive:
     def stats(self, machine):
         return {k: int(v) for k, v in self.fields("stats", machine).items()}
 
-    def run(self, machine, xid, *argv):
+    def run(self, machine, xid, *argv, mode="pipe"):
         """Exit status and output."""
-        told = self.fields("exec", machine, xid, "pipe", *argv)
+        told = self.fields("exec", machine, xid, mode, *argv)
         return int(told["status"]), bytes.fromhex(told["out"])
 
     def list(self):

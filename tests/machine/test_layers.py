@@ -20,9 +20,9 @@ class Box:
         drive("create", self.id, *words, *([f"stack={stack}"] if stack else []))
         self.stack, self.layer = stack, 2 if stack else 1
 
-    def sh(self, script):
+    def sh(self, script, mode="pipe"):
         self.xid += 1
-        status, out = self.drive.run(self.id, self.xid, "sh", "-c", "cd /home/user; " + script)
+        status, out = self.drive.run(self.id, self.xid, "sh", "-c", "cd /home/user; " + script, mode=mode)
         return out.decode() if status == 0 else status
 
     def root(self, stack, **options):
@@ -251,6 +251,101 @@ def test_old_roots_leave_nothing_mounted(box):
     assert len([line for line in mounts if " - overlay " in line]) == 2
     assert not [line for line in mounts if "held" in line.split(" - ")[0]]
     assert b.sh("ls | wc -l") == "20\n"
+
+
+def usr_mount(b):
+    """The number of the mount of /usr."""
+    return [line.split()[0] for line in b.sh("cat /proc/self/mountinfo").splitlines() if line.split()[4] == "/usr"]
+
+
+def opened(b):
+    """A machine whose `user` may write to /usr/local/bin."""
+    assert b.sh("chmod a+w /usr/local/bin", mode="root") == ""
+    return b
+
+
+needs_roots = pytest.mark.skipif(ROOTLESS, reason="a step switches no root without the privileges of root")
+
+
+@needs_roots
+def test_a_step_keeps_the_mount_of_usr_if_nothing_was_written_there(box):
+    b = box()
+    b.sh("echo 1 > f")
+    b.freeze()
+    before = usr_mount(b)
+    for i in range(5):
+        b.sh(f"echo {i} > f")
+        b.freeze()
+        assert usr_mount(b) == before, i
+    b.root(b.stack.split(" ", 1)[1])
+    assert usr_mount(b) != before, "a rewind makes another"
+
+
+@needs_roots
+def test_each_step_shows_the_usr_of_its_time(box):
+    """Writes to /usr in some of many steps: every one shows what was there, whichever mount it was written through."""
+    b = opened(box())
+    stacks = []
+    for i in range(8):
+        b.sh(f"echo {i} > f" + (f"; echo {i} > /usr/local/bin/usr{i}; rm -f /usr/local/bin/usr{i - 3}" if i % 3 == 0 else ""))
+        stacks.append((b.sh("cat f; ls /usr/local/bin; stat -c '%n %a %U' /usr /usr/local/bin"), b.freeze()))
+    for wanted, stack in stacks + stacks[::-1]:
+        b.root(stack)
+        assert b.sh("cat f; ls /usr/local/bin; stat -c '%n %a %U' /usr /usr/local/bin") == wanted, stack
+    b.sh("echo late > /usr/local/bin/late")
+    for wanted, stack in stacks:
+        fork = box(stack)
+        assert fork.sh("cat f; ls /usr/local/bin; stat -c '%n %a %U' /usr /usr/local/bin") == wanted, "the step did not change"
+
+
+@needs_roots
+def test_what_is_written_to_usr_after_a_step_is_not_in_it(box, drive):
+    b = opened(box())
+    b.freeze()
+    b.sh("echo 1 > f")
+    first = b.freeze()
+    b.sh("echo 2 > /usr/local/bin/two")
+    second = b.freeze()
+    b.root(first)
+    assert b.sh("ls /usr/local/bin | grep -c two") == 1
+    b.root(second)
+    assert b.sh("cat /usr/local/bin/two") == "2\n"
+
+
+@needs_roots
+def test_usr_stays_whole_when_its_layers_are_merged_and_removed(box, drive):
+    b = opened(box())
+    b.sh("echo 1 > /usr/local/bin/one; echo 1 > f")
+    b.freeze()
+    b.sh("echo 2 > f")
+    b.freeze()
+    b.sh("echo 3 > f")
+    whole = b.freeze().split()
+    one = merged(drive, b, " ".join(whole), 20_000_000)
+    b.sh("echo 4 > f")
+    b.root(f"{b.id}/{b.layer} {one}")  # the mount of /usr had layers that the new stack lacks
+    drive("keep", b.id, f"ranges={b.layer - 1}-{b.layer} 20000000")
+    end = clock() + 20
+    while True:
+        try:
+            drive("root", b.id, f"layer={b.layer + 9}", f"stack={whole[-1]}")
+            b.layer += 9
+        except Failed as e:
+            assert e.code == "not_found", e
+            break
+        assert clock() < end
+    assert b.sh("cat /usr/local/bin/one f; rm /usr/local/bin/one; ls /usr/local/bin | grep -c one") == 1
+
+
+@needs_roots
+def test_a_step_with_a_writer_in_usr_is_refused_and_usr_stays_writable(box, drive):
+    b = opened(box())
+    b.sh("echo 1 > f")
+    b.freeze()
+    b.sh("echo 2 > f; (exec 9>/usr/local/bin/open; sleep 100) >/dev/null 2>&1 & sleep 0.3")
+    stack = b.stack
+    refused("busy", drive, "root", b.id, f"layer={b.layer + 1}", f"stack={b.id}/{b.layer} {stack}")
+    assert b.sh("echo more > /usr/local/bin/more; cat /usr/local/bin/more f") == "more\n2\n"
 
 
 def merged(drive, b, stack, layer):

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "spawn/disk/layers_inner.h"
 #include "spawn/disk/saved.h"
+#include "spawn/disk/usr.h"
 #include "spawn/inside.h"
 #include "spawn/make/making.h"
 #include "spawn/make/mountinfo.h"
@@ -250,8 +251,12 @@ static int carried_add(struct carried *c, const char *path) {
     return 0;
 }
 
-/* Reads the guest's mount table: all mounts on its root or /usr, except /usr itself. */
-static int list_carried(const struct spawner *s, const struct box *box, struct carried *ret) {
+/*
+ * Reads the guest's mount table: all mounts on its root or /usr, except /usr itself. keeps_usr:
+ * /usr comes first, and the mounts on it come with it.
+ */
+static int list_carried(const struct spawner *s, const struct box *box, bool keeps_usr,
+                        struct carried *ret) {
     char path[32], *text DEFER_FREE = malloc(TABLE_SIZE);
     static struct mount_line line;
     unsigned root = 0, usr = 0;
@@ -262,11 +267,13 @@ static int list_carried(const struct spawner *s, const struct box *box, struct c
     for (const char *at = text; mountinfo_next(&at, &line);)
         if (strcmp(line.path, "/") == 0)
             root = line.id;
-        else if (strcmp(line.path, "/usr") == 0 && line.parent == root)
+    for (const char *at = text; mountinfo_next(&at, &line);) /* an older mount may come first */
+        if (strcmp(line.path, "/usr") == 0 && line.parent == root)
             usr = line.id;
-    int r = 0;
+    int r = keeps_usr ? carried_add(ret, "usr") : 0;
     for (const char *at = text; r == 0 && mountinfo_next(&at, &line);)
-        if ((line.parent == root || line.parent == usr) && line.id != usr && line.id != root)
+        if ((line.parent == root || (line.parent == usr && !keeps_usr)) && line.id != usr &&
+            line.id != root)
             r = carried_add(ret, line.path + 1);
     return r;
 }
@@ -321,28 +328,51 @@ static void root_reopen(int root, int usr) {
 
 /* Undoes a switch to a new root: moves the mounts back and makes the old root writable again. */
 static void return_to(const struct box *box, int old, int usr, int fresh, const struct carried *c,
-                      size_t moved) {
+                      size_t moved, const struct stack *keeps) {
     while (moved > 0) {
         int r = carry_one(fresh, old, c->paths[--moved]);
         if (r < 0)
             log_line(LOG_ERROR, "spawn", "move the mount '/%s' back to the old root: %s id=%s",
                      c->paths[moved], strerror(-r), box->id);
     }
+    if (keeps) {
+        act_as(keeps->owner);
+        usr_return_upper(keeps->disks[0], box->layer, keeps->upper);
+        act_as(0);
+    }
     root_reopen(old, usr);
+}
+
+/* True if /usr of the box is mounted on this root. */
+static bool has_usr_on(const struct box *box, int root) {
+    struct stat top, usr;
+    return box_has_usr(box) && fstat(root, &top) == 0 &&
+           fstatat(root, "usr", &usr, AT_SYMLINK_NOFOLLOW) == 0 && usr.st_dev != top.st_dev;
+}
+
+/* After root_close(): gives the upper of a /usr that stays to the new layer. */
+static int hand_usr_on(const struct box *box, const struct stack *keeps, int root, int usr) {
+    int r = keeps ? usr_move_upper(box, keeps) : 0;
+    if (r < 0)
+        root_reopen(root, usr);
+    return r;
 }
 
 /*
  * Runs in the box's namespace, after the new root was attached: makes the old root read-only and
- * detaches it. After a failure the old root is in use as before.
+ * detaches it. `keeps`: the stack of the new root, to which /usr moves; NULL: the new root has its
+ * own. After a failure the old root is in use as before.
  */
 static int leave_root(struct spawner *s, struct box *box, int fresh, const struct carried *c,
-                      struct err *err) {
+                      const struct stack *keeps, struct err *err) {
     const char *path = box_side_path(box->side);
     int old DEFER_CLOSE = open_here(path);
-    bool has_usr = box_has_usr(box);
-    int usr = old < 0 ? old : has_usr ? mount_point(old, "usr") : -1;
+    bool has_usr = old >= 0 && has_usr_on(box, old);
+    int usr = has_usr ? mount_point(old, "usr") : -1;
     size_t moved = 0;
     int r = old < 0 ? old : has_usr && usr < 0 ? usr : root_close(old, usr);
+    if (r == 0)
+        r = hand_usr_on(box, keeps, old, usr);
     if (r < 0) {
         left_add(&s->maker.left, usr);
         return root_close_failed(err, r, box);
@@ -352,7 +382,9 @@ static int leave_root(struct spawner *s, struct box *box, int fresh, const struc
     else if ((r = umount2(path, MNT_DETACH)) < 0)
         err_sys(err, "cannot leave the old root of machine '%s'", box->id);
     if (r < 0)
-        return_to(box, old, usr, fresh, c, moved);
+        return_to(box, old, usr, fresh, c, moved, keeps);
+    else if (keeps)
+        mount_writable(usr);
     left_add(&s->maker.left, usr);
     if (r < 0)
         return -1;
@@ -372,14 +404,16 @@ static int enter_root(const struct box *box, int root, int usr) {
 }
 
 static int swap_roots(struct spawner *s, struct box *box, int root, int usr,
-                      const struct carried *c, struct err *err) {
+                      const struct carried *c, const struct stack *stack, struct err *err) {
     int r = box_go_in(s, box);
     if (r < 0)
         return err_num(err, r, "cannot enter machine '%s'", box->id);
     if ((r = enter_root(box, root, usr)) < 0)
         err_num(err, r, "cannot attach the new root of machine '%s'", box->id);
     else
-        r = check_places(root, c, err) < 0 ? -1 : leave_root(s, box, root, c, err);
+        r = check_places(root, c, err) < 0
+                ? -1
+                : leave_root(s, box, root, c, stack->keeps_usr ? stack : NULL, err);
     if (r < 0)
         umount2(box_side_path(other_side(box->side)), MNT_DETACH);
     box_go_out(s);
@@ -396,11 +430,11 @@ static void switched(struct box *box) {
  * Switches the box to a new root. Writes the intended switch to the box's record before, and the
  * result afterwards.
  */
-static int do_switch(struct spawner *s, struct box *box, const struct plan_message *to, int root,
-                     int usr, struct err *err) {
+static int do_switch(struct spawner *s, struct box *box, const struct plan_message *to,
+                     const struct stack *stack, int root, int usr, struct err *err) {
     uint32_t layer = (uint32_t)to->layer, left = box->layer;
     struct carried carried DEFER(carried_free) = {.count = 0};
-    int r = list_carried(s, box, &carried);
+    int r = list_carried(s, box, stack->keeps_usr, &carried);
     if (r < 0)
         return err_num(err, r, "cannot read the mounts of machine '%s'", box->id);
     if (making_keep_stack(s, box, layer, to->plan.stack, err) < 0)
@@ -410,9 +444,11 @@ static int do_switch(struct spawner *s, struct box *box, const struct plan_messa
         box->next_layer = 0;
         return -1;
     }
-    r = swap_roots(s, box, root, usr, &carried, err);
-    if (r == 0)
+    r = swap_roots(s, box, root, usr, &carried, stack, err);
+    if (r == 0) {
         switched(box);
+        usr_remember(box, stack);
+    }
     box->next_layer = 0;
     struct err late;
     if (making_amend(s, box, box->id, &late) < 0)
@@ -453,8 +489,10 @@ static int freeze(struct spawner *s, struct box *box, struct plan_message *m, st
         return 0;
     int root DEFER_CLOSE = -1, usr DEFER_CLOSE = -1;
     stack->upper = (uint32_t)m->layer;
+    usr_survey(box, stack);
+    stack->keeps_usr = usr_may_stay(box, stack);
     if (stack_new_upper(stack, err) < 0 || stack_mount(&s->maker, stack, &root, &usr, err) < 0 ||
-        do_switch(s, box, m, root, usr, err) < 0)
+        do_switch(s, box, m, stack, root, usr, err) < 0)
         return -1;
     *ret_root = TAKE_FD(root);
     return 0;
@@ -486,13 +524,17 @@ int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct
 
 /*
  * True if the new root and its /usr are both mounted. A spawner that was killed between the two
- * mounts leaves only the root.
+ * mounts leaves only the root. If /usr moved from the old root, its upper was moved before.
  */
 static bool is_whole(const struct box *box, int root) {
-    struct stat top, usr;
-    return !box_has_usr(box) ||
-           (fstat(root, &top) == 0 && fstatat(root, "usr", &usr, AT_SYMLINK_NOFOLLOW) == 0 &&
-            usr.st_dev != top.st_dev);
+    return !box_has_usr(box) || has_usr_on(box, root);
+}
+
+/* A /usr that moved is read-only until the switch is complete. */
+static void reopen_usr(const struct box *box, int root) {
+    int usr DEFER_CLOSE = box_has_usr(box) ? mount_point(root, "usr") : -1;
+    if (usr >= 0)
+        mount_writable(usr);
 }
 
 /*
@@ -505,12 +547,15 @@ static int finish_switch(struct spawner *s, struct box *box, const struct carrie
     int fresh DEFER_CLOSE = is_mounted(path) ? open_here(path) : -1;
     if (fresh < 0)
         return -1;
-    if (is_left)
-        return 0;
-    return is_whole(box, fresh) ? leave_root(s, box, fresh, c, err) : -1;
+    if (!is_left && (!is_whole(box, fresh) || leave_root(s, box, fresh, c, NULL, err) < 0))
+        return -1;
+    reopen_usr(box, fresh);
+    return 0;
 }
 
-static void undo_switch(struct box *box) {
+static void undo_switch(struct box *box, int disk) {
+    if (disk >= 0)
+        usr_return_upper(disk, box->layer, box->next_layer);
     int old DEFER_CLOSE = open_here(box_side_path(box->side));
     int usr DEFER_CLOSE = old < 0 || !box_has_usr(box) ? -1 : mount_point(old, "usr");
     mount_writable(old);
@@ -525,7 +570,8 @@ void layers_recover(struct spawner *s, struct box *box) {
     struct carried carried DEFER(carried_free) = {.count = 0};
     if (!box->next_layer || box->dead)
         return;
-    int r = list_carried(s, box, &carried);
+    int disk DEFER_CLOSE = layers_own_disk(s, box);
+    int r = list_carried(s, box, false, &carried);
     if (r == 0)
         r = box_go_in(s, box);
     if (r < 0) {
@@ -538,7 +584,7 @@ void layers_recover(struct spawner *s, struct box *box) {
     if (finish_switch(s, box, &carried, is_left, &err) == 0)
         switched(box);
     else
-        undo_switch(box);
+        undo_switch(box, disk);
     box_go_out(s);
     if (making_amend(s, box, box->id, &err) < 0 || err.text[0])
         log_line(LOG_WARN, "spawn", "%s", err.text);

@@ -162,6 +162,8 @@ static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, ch
     int r = 0, over = root ? -1 : image->usr_dirs;
     for (size_t i = 0; r == 0 && i < s->count; i++) {
         char name[NAME_SIZE];
+        if (!root && s->layers[i].usr_is_bare)
+            continue;
         layer_part(name, s->layers[i].number, part);
         r = lowers_add(ret, dir_open_path(s->disks[s->layers[i].disk], name));
     }
@@ -217,7 +219,7 @@ int stack_mount(struct rootfs_maker *maker, const struct stack *s, int *ret_root
     if (root < 0)
         return lower_failed(err, root, "cannot mount the root overlay of a machine",
                             "set CARREL_HOME to a directory on ext4, xfs or btrfs");
-    bool has_usr = s->image->usr >= 0;
+    bool has_usr = s->image->usr >= 0 && !s->keeps_usr;
     int usr DEFER_CLOSE = has_usr ? mount_part(maker, s, "UW") : -1;
     if (has_usr && usr < 0)
         return lower_failed(err, usr, "cannot mount the /usr overlay of a machine",
@@ -274,6 +276,14 @@ static int dress(int from_disk, const char *from, int to_disk, const char *to) {
     return r < 0 ? r : futimens(new, times) < 0 ? -errno : 0;
 }
 
+int layer_twin(int disk, uint32_t from, uint32_t to, char part, uint32_t owner) {
+    char old[NAME_SIZE], new[NAME_SIZE];
+    layer_part(old, from, part);
+    layer_part(new, to, part);
+    int r = tree_dir(disk, new, 0755, owner, owner);
+    return r < 0 ? r : dress(disk, old, disk, new);
+}
+
 static int new_upper(const struct stack *s) {
     char name[NAME_SIZE], from[NAME_SIZE];
     snprintf(name, sizeof(name), "%" PRIu32, s->upper);
@@ -305,12 +315,18 @@ static int has_entries(int disk, const char *name) {
     return entries > 2; /* more than "." and ".." */
 }
 
-int layer_is_empty(int disk, uint32_t number) {
-    int found = 0;
-    for (int i = 0; found == 0 && i < 2; i++) {
-        char name[NAME_SIZE];
-        layer_part(name, number, "uU"[i]);
-        found = has_entries(disk, name);
-    }
+static int part_is_empty(int disk, uint32_t number, char part) {
+    char name[NAME_SIZE];
+    layer_part(name, number, part);
+    int found = has_entries(disk, name);
     return found < 0 ? found : !found;
+}
+
+int layer_usr_is_empty(int disk, uint32_t number) {
+    return part_is_empty(disk, number, 'U');
+}
+
+int layer_is_empty(int disk, uint32_t number) {
+    int empty = part_is_empty(disk, number, 'u');
+    return empty == 1 ? layer_usr_is_empty(disk, number) : empty;
 }

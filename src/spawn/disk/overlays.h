@@ -40,10 +40,12 @@ struct stack {
     /* mounts of disks; disks[0] is the box's own. They are attached if the kernel is old. */
     int disks[DISKS];
     size_t count;
-    struct {
+    struct stack_layer {
         unsigned disk;
         uint32_t number;
+        bool usr_is_bare; /* the layer changes nothing in /usr: its overlay does without it */
     } layers[LAYERS_MAX]; /* layers below the upper, topmost first */
+    bool keeps_usr;       /* the overlay of /usr exists: usr.h */
     /* layer number of the upper on disk 0; 0: no upper, the overlays are read-only */
     uint32_t upper;
 };
@@ -68,6 +70,14 @@ int layer_make(int disk, uint32_t number, uint32_t owner);
 
 /* Returns 1 if the layer contains no changes, 0 if it contains some, or -errno. */
 int layer_is_empty(int disk, uint32_t number);
+/* The same for its changes in /usr. */
+int layer_usr_is_empty(int disk, uint32_t number);
+
+/*
+ * Creates the directory `part` (u or U) of layer `to`, with owner, mode and attributes of the same
+ * directory of layer `from`. Both are on the same disk.
+ */
+int layer_twin(int disk, uint32_t from, uint32_t to, char part, uint32_t owner);
 
 /*
  * Clones a mount of the directory `dir`, with the id map of the box unless the spawner is rootless.
