@@ -188,11 +188,11 @@ static void put_failure(struct jot *j, const struct act_result *result) {
 static void put_success(struct jot *j, const struct act_result *result) {
     jot_array(j, "content");
     put_text_block(j, result->text);
-    if (result->image) {
+    for (size_t i = 0; i < result->image_count; i++) {
         jot_object(j, NULL);
         jot_string(j, "type", "image");
-        jot_string(j, "data", result->image);
-        jot_string(j, "mimeType", result->media);
+        jot_string(j, "data", result->images[i].base64);
+        jot_string(j, "mimeType", result->images[i].media);
         jot_end(j, '}');
     }
     jot_end(j, ']');
@@ -536,6 +536,8 @@ static void session_closed(void *arg) {
     *u->at = u->next;
     if (u->next)
         u->next->at = u->at;
+    if (!u->face->leaving)
+        toolbox_end(u->box);
     toolbox_leave(u->box);
     resources_unwatch_all(u);
     user_unref(u);

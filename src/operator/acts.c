@@ -72,7 +72,9 @@ static void act_over(void *arg, const struct act_result *result) {
     const struct err *err = result->err;
     x->fallback = result->fallback;
     if (!err) {
-        over(x, false, result->json, result->image, result->media);
+        const struct act_image none = {NULL, NULL};
+        const struct act_image *first = result->image_count ? result->images : &none;
+        over(x, false, result->json, first->base64, first->media);
         return;
     }
     bool fits = buf_addf(&text, "%s: %s%s%s%s%s", err_code_name(err->code), err->text,
@@ -161,9 +163,11 @@ static void show_transcript(struct acting *x, const json_t *arguments) {
 
 /* ---- making a call ---- */
 
-/* A resumed run cannot find out whether input or a signal reached a session (a running command), so
- * it does not repeat such a call. */
+/* A resumed run cannot find out whether input or a signal reached a session (a running command), or
+ * whether an interpreter ran code, so it does not repeat such a call. */
 static bool cannot_be_repeated(const struct acting *x, const json_t *arguments) {
+    if (x->again && x->tool->recovery == TOOL_ONCE)
+        return true;
     return x->again && strcmp(x->tool->name, "session") == 0 &&
            (json_object_get(arguments, "type") || json_object_get(arguments, "eof") ||
             json_object_get(arguments, "signal"));

@@ -47,6 +47,8 @@ void live_forget(struct live_run *l) {
 void live_close(struct live_run *l) {
     struct runs *o = l->runs;
     live_forget(l);
+    if (l->box)
+        toolbox_end(l->box);
     map_take(&o->live, l->run.start.run);
     while (l->followers) {
         struct run_follower *f = l->followers;

@@ -137,7 +137,7 @@ static void idle_known(void *arg, const struct machine_stats *stats, const struc
             .now_ms = loop_now_ms(l->service->loop),
             .cpu_us = stats->cpu_us,
             .io_bytes = stats->io_bytes,
-            .commands = execs_running(l),
+            .commands = execs_busy(l),
             .open = l->open,
             .pending = l->gate && gate_waits(l->gate),
             .busy = stats->busy,

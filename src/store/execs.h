@@ -32,6 +32,7 @@ enum exec_flag {
     EXEC_BACKGROUND = 2,
     EXEC_SHELL = 4, /* argv came as one shell string */
     EXEC_STDIN = 8, /* stdin of the command is kept open for data from the API */
+    EXEC_LAZY = 16, /* does not keep its machine from being idle */
 };
 
 struct exec_row {

@@ -75,7 +75,7 @@ void act_fail(struct act *a, const struct err *err) {
     act_fail_with(a, err, NULL);
 }
 
-static void done_with(struct act *a, const void *view, const char *image, const char *media) {
+void act_done_images(struct act *a, const void *view, const struct act_image *images, size_t n) {
     struct buf text DEFER(buf_done) = BUF(RESULT_MAX), plain DEFER(buf_done) = BUF(RESULT_MAX);
     struct jot j = JOT(&text);
     struct err err;
@@ -89,20 +89,20 @@ static void done_with(struct act *a, const void *view, const char *image, const 
     }
     act_end(a, &(struct act_result){.json = text.data,
                                     .text = plain.data ? plain.data : "",
-                                    .image = image,
-                                    .media = media,
+                                    .images = images,
+                                    .image_count = n,
                                     .machine = a->machine});
 }
 
 void act_done(struct act *a, const void *view) {
-    done_with(a, view, NULL, NULL);
+    act_done_images(a, view, NULL, 0);
 }
 
 void act_done_image(struct act *a, const void *view, const void *bytes, size_t n,
                     const char *media) {
     char *text DEFER_FREE = xmalloc(BASE64_SIZE(n));
     base64_encode(bytes, n, text);
-    done_with(a, view, text, media);
+    act_done_images(a, view, &(struct act_image){text, media}, 1);
 }
 
 /* The client may have read untrusted text before, so the machine of this call gets the client's

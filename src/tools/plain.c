@@ -116,6 +116,28 @@ void plain_fetch(const void *view, struct buf *out) {
         (void)!buf_addf(out, "[%" PRIu64 " bytes left out: session %s]", v->left_out, v->session);
 }
 
+void plain_python(const void *view, struct buf *out) {
+    static const char *const ends[] = {"exit", "killed", "died"};
+    const struct python_output *v = view;
+    if (v->fresh)
+        add_block(out, "[new interpreter: variables of earlier calls do not exist]");
+    add_block(out, v->stdout_text);
+    if (v->stderr_text[0])
+        add_block(out, "[stderr]");
+    add_block(out, v->stderr_text);
+    add_block(out, v->value ? v->value : "");
+    add_block(out, v->error ? v->error : "");
+    if (v->left_out)
+        (void)!buf_addf(out, "[%" PRIu64 " bytes of output left out]\n", v->left_out);
+    if (strcmp(v->status, "interrupted") == 0)
+        add_block(out, "[interrupted: variables are kept]");
+    for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
+        if (strcmp(v->status, ends[i]) == 0)
+            (void)!buf_addf(out, "[%s: the interpreter ended, its variables are lost]", v->status);
+    if (!out->len)
+        (void)!buf_addf(out, "[ok]");
+}
+
 static void plain_change(const json_t *change, struct buf *out) {
     static const char *const names[] = {"change", "type", "mode", "content"};
     const char *path = json_string_value(json_object_get(change, "path"));

@@ -20,5 +20,6 @@ void plain_edit(const void *view, struct buf *out);
 void plain_patch(const void *view, struct buf *out);
 void plain_search(const void *view, struct buf *out);
 void plain_list(const void *view, struct buf *out);
+void plain_python(const void *view, struct buf *out);
 void plain_fetch(const void *view, struct buf *out);
 void plain_diff(const void *view, struct buf *out);

@@ -31,6 +31,11 @@ enum {
     LIST_DEFAULT = 500,
     LIST_MAX = 2000,
     FORKS_MAX = 16,
+    PYTHON_CODE_MAX = 256 << 10,
+    PYTHON_TIMEOUT_MS = 30000,
+    PYTHON_TIMEOUT_MAX_MS = 600 * 1000,
+    PYTHON_OUTPUT_MAX = 200000,
+    PYTHON_IMAGES = 4,
 };
 
 struct exec_input {
@@ -154,6 +159,21 @@ struct fetch_input {
 struct fetch_output {
     const char *status, *type, *url, *body, *session, *machine;
     uint64_t bytes, left_out;
+};
+
+struct python_input {
+    const char *machine;
+    const char *code, *session;
+    struct given timeout_ms, max_output;
+    bool restart;
+};
+
+struct python_output {
+    const char *machine, *session, *status, *value, *error;
+    const char *stdout_text, *stderr_text;
+    const char *tables; /* JSON array */
+    uint64_t stdout_bytes, stderr_bytes, left_out, images, wall_ms;
+    bool fresh;
 };
 
 struct preview_input {

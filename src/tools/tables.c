@@ -157,6 +157,65 @@ static const struct field preview_output[] = {
 const struct schema preview_output_schema =
     SCHEMA("preview_output", struct preview_output, preview_output);
 
+/* ---- python ---- */
+
+static const struct field python_input[] = {
+    MACHINE_FIELD,
+    {"code", FIELD_TEXT, AT(python_input, code), NULL, .max = PYTHON_CODE_MAX},
+    {"session", FIELD_TEXT, AT(python_input, session), "name of the interpreter (default main)",
+     .max = 20},
+    {"restart", FIELD_FLAG, AT(python_input, restart), "start a new interpreter first"},
+    {"timeout_ms", FIELD_NUMBER, AT(python_input, timeout_ms), "default 30000", .min = 1,
+     .max = PYTHON_TIMEOUT_MAX_MS},
+    {"max_output", FIELD_NUMBER, AT(python_input, max_output),
+     "maximum bytes to return of each text (default 10000)", .min = 200, .max = PYTHON_OUTPUT_MAX},
+};
+const struct schema python_input_schema = SCHEMA("python_input", struct python_input, python_input);
+
+struct table_row {
+    const char *columns, *index, *rows;
+    uint64_t row_count, column_count;
+};
+static const struct field table_row[] = {
+    {"columns", SHOW_JSON, AT(table_row, columns), "names of the columns, as a list",
+     .required = true},
+    {"index", SHOW_JSON, AT(table_row, index), "labels of the rows, as a list", .required = true},
+    {"rows", SHOW_JSON, AT(table_row, rows), "a list of cells per row; up to 100 rows, 30 columns",
+     .required = true},
+    {"row_count", SHOW_NUMBER, AT(table_row, row_count), "rows of the whole table",
+     .required = true},
+    {"column_count", SHOW_NUMBER, AT(table_row, column_count), "columns of the whole table",
+     .required = true},
+};
+static const struct schema table_row_schema = SCHEMA("table_row", struct table_row, table_row);
+
+static const char *const python_statuses[] = {"ok",     "error", "interrupted", "exit",
+                                              "killed", "died",  NULL};
+static const struct field python_output[] = {
+    {"status", SHOW_TEXT, AT(python_output, status),
+     "how the code ended; after exit, killed and died the interpreter is gone", .required = true,
+     .choices = python_statuses},
+    {"value", SHOW_TEXT, AT(python_output, value), "value of the last expression"},
+    {"error", SHOW_TEXT, AT(python_output, error), "traceback, or why the interpreter ended"},
+    {"stdout", SHOW_TEXT, AT(python_output, stdout_text), NULL, .required = true},
+    {"stderr", SHOW_TEXT, AT(python_output, stderr_text), NULL, .required = true},
+    {"stdout_bytes", SHOW_NUMBER, AT(python_output, stdout_bytes), NULL, .required = true},
+    {"stderr_bytes", SHOW_NUMBER, AT(python_output, stderr_bytes), NULL, .required = true},
+    {"left_out", SHOW_NUMBER, AT(python_output, left_out), "bytes of output that were left out",
+     .required = true},
+    {"images", SHOW_NUMBER, AT(python_output, images), "number of images beside this result",
+     .required = true},
+    {"tables", SHOW_JSON, AT(python_output, tables), "tables of pandas that were shown",
+     .required = true, .sub = &table_row_schema},
+    {"fresh", SHOW_FLAG, AT(python_output, fresh),
+     "the interpreter is new: variables of earlier calls do not exist", .required = true},
+    {"session", SHOW_TEXT, AT(python_output, session), NULL, .required = true},
+    {"machine", SHOW_TEXT, AT(python_output, machine), NULL, .required = true},
+    {"wall_ms", SHOW_NUMBER, AT(python_output, wall_ms), "elapsed time in ms", .required = true},
+};
+const struct schema python_output_schema =
+    SCHEMA("python_output", struct python_output, python_output);
+
 /* ---- steps ---- */
 
 static const struct field checkpoint_input[] = {
@@ -513,6 +572,15 @@ const struct tool tools[] = {
      &fetch_input_schema, &fetch_output_schema,
      TOOL_MACHINE | TOOL_CONTENT | TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_OPEN_WORLD, TOOL_REPEAT,
      tool_fetch, NULL, .plain = plain_fetch},
+    {"python", "Run Python code",
+     "Run Python code in an interpreter that keeps its variables between calls. Returns output, "
+     "the "
+     "value of the last expression, figures of matplotlib, images of PIL and tables of pandas; "
+     "display(x) shows more values. After timeout_ms the code is interrupted and the variables "
+     "stay. rewind and exit() end the interpreter.",
+     &python_input_schema, &python_output_schema,
+     TOOL_MACHINE | TOOL_CONTENT | TOOL_DESTRUCTIVE | TOOL_OPEN_WORLD, TOOL_ONCE, tool_python, NULL,
+     .set = TOOL_SET_CODING, .plain = plain_python},
     {"preview", "Get the URL of a port",
      "Get the URL at which the owner reaches a server that listens in your machine, on a port that "
      "the owner exposed. The owner has the token that the URL needs.",

@@ -15,7 +15,6 @@ extern const struct schema exec_input_schema, install_input_schema, fetch_input_
     search_output_schema, plan_input_schema, plan_output_schema, ask_input_schema,
     ask_output_schema, finish_input_schema, finish_output_schema, program_input_schema,
     program_output_schema, machine_create_input_schema, machine_output_schema,
-    machine_preview_input_schema, preview_output_schema, patch_input_schema, patch_output_schema,
-    list_input_schema, checkpoint_input_schema, rewind_input_schema, step_output_schema,
-    diff_input_schema, diff_output_schema, fork_input_schema, machine_list_output_schema,
-    machine_destroy_input_schema;
+    machine_preview_input_schema, python_input_schema, python_output_schema,
+    checkpoint_input_schema, rewind_input_schema, step_output_schema, diff_input_schema,
+    diff_output_schema, fork_input_schema, machine_list_output_schema, machine_destroy_input_schema;

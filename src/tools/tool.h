@@ -34,6 +34,7 @@ enum tool_recovery {
     TOOL_BY_HASH, /* compare the file with the hash of the intended result */
     TOOL_BY_STEP, /* look for the step, or for its effect */
     TOOL_KEPT,    /* the question or record is stored and found again */
+    TOOL_ONCE,    /* the outcome cannot be found out, and the call is not repeated */
 };
 
 /* The sets of tools, from the largest to the smallest; each contains the following ones. */
@@ -86,6 +87,8 @@ struct toolbox_options {
 struct toolbox *toolbox_new(const struct toolbox_options *options);
 void toolbox_ref(struct toolbox *b);
 void toolbox_unref(struct toolbox *b);
+/* Kills the commands that live only for this client, because it does not come back. */
+void toolbox_end(struct toolbox *b);
 /* Stops calls of the callback `made`. */
 void toolbox_leave(struct toolbox *b);
 const char *toolbox_machine(const struct toolbox *b); /* "" while the client has no machine */
@@ -107,15 +110,21 @@ bool tool_is_there(const struct toolbox *b, const struct tool *t);
 
 /* ---- one call ---- */
 
+/* An image in base64, and its media type. */
+struct act_image {
+    const char *base64, *media;
+};
+
 /* The result of a tool call; valid during the call of `done`. */
 struct act_result {
-    const struct err *err;     /* NULL: success */
-    const char *detail;        /* with err: lines that the error concerns; may be NULL */
-    const char *json;          /* matches the tool's output schema; NULL with err */
-    const char *text;          /* the same as text for a model; NULL with err */
-    const char *image, *media; /* image in base64 and its media type, beside the JSON; or NULL */
-    const char *machine;       /* machine that the call used, or "" */
-    const char *fallback;      /* how the call differed from the usual way; NULL: not at all */
+    const struct err *err;          /* NULL: success */
+    const char *detail;             /* with err: lines that the error concerns; may be NULL */
+    const char *json;               /* matches the tool's output schema; NULL with err */
+    const char *text;               /* the same as text for a model; NULL with err */
+    const struct act_image *images; /* images beside the JSON */
+    size_t image_count;
+    const char *machine;  /* machine that the call used, or "" */
+    const char *fallback; /* how the call differed from the usual way; NULL: not at all */
 };
 
 struct act_question {
@@ -181,9 +190,10 @@ void act_done(struct act *a, const void *view);
 void act_fail(struct act *a, const struct err *err);
 /* detail: lines that the error is about, or NULL. */
 void act_fail_with(struct act *a, const struct err *err, const char *detail);
-/* Ends the call with an image beside the result. */
+/* Ends the call with an image, or with images, beside the result. */
 void act_done_image(struct act *a, const void *view, const void *bytes, size_t n,
                     const char *media);
+void act_done_images(struct act *a, const void *view, const struct act_image *images, size_t n);
 
 struct service *act_service(const struct act *a);
 const struct caller *act_who(const struct act *a);

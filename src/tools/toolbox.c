@@ -43,8 +43,13 @@ void toolbox_ref(struct toolbox *b) {
 void toolbox_unref(struct toolbox *b) {
     if (--b->refs)
         return;
+    pythons_free(b);
     free(b->plan);
     free(b);
+}
+
+void toolbox_end(struct toolbox *b) {
+    pythons_kill(b);
 }
 
 void toolbox_leave(struct toolbox *b) {

@@ -34,6 +34,7 @@ struct toolbox {
     char talk[TOOLBOX_KEY_SIZE];
     char saw[TAINT_SOURCE_SIZE]; /* first untrusted source that the client has seen */
     bool saw_unsaved;            /* `saw` is not stored yet */
+    struct python *pythons;      /* interpreters of the tool python */
 };
 
 enum { TOOLBOX_IDLE_MS = 30 * 60 * 1000 };
@@ -47,6 +48,10 @@ void toolbox_bring(struct toolbox *b, struct act *a, const char *ref);
 
 void act_free(struct act *a);
 void act_go(struct act *a);
+
+/* python.c: kills the interpreters of a client; frees what the toolbox knows about them. */
+void pythons_kill(struct toolbox *b);
+void pythons_free(struct toolbox *b);
 
 struct machine_output machine_output_of(const struct machine_view *view);
 
@@ -62,6 +67,7 @@ void tool_search(struct act *a);
 void tool_list(struct act *a);
 void tool_fetch(struct act *a);
 void tool_preview(struct act *a);
+void tool_python(struct act *a);
 void tool_checkpoint(struct act *a);
 void tool_rewind(struct act *a);
 void tool_fork(struct act *a);

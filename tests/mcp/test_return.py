@@ -71,3 +71,12 @@ def test_a_message_that_was_half_sent_reaches_the_next_daemon_whole(carrel, line
     kill_daemon(carrel)
     lines.raw(b'"method":"ping"}\n')
     assert lines.wait(lines.last, 60 * PATIENCE) == {}
+
+
+def test_an_interpreter_survives_its_daemon(carrel, lines):
+    assert lines.call("python", code="x = 41")["fresh"]
+    for i in range(2):
+        kill_daemon(carrel)
+        assert ping(lines) == {}
+        after = lines.call("python", code="x += 1\nx", seconds=60 * PATIENCE)
+        assert (after["value"], after["fresh"]) == (str(42 + i), False)

@@ -9,7 +9,7 @@ from daemon import TcpClient
 from mcp_client import Http, RpcError
 
 MINIMAL = {"exec", "session", "read", "write", "edit"}
-CODING = MINIMAL | {"search", "list", "patch", "preview", "checkpoint", "rewind", "diff"}
+CODING = MINIMAL | {"search", "list", "patch", "python", "preview", "checkpoint", "rewind", "diff"}
 
 
 def with_set(open_client, kind, name):

@@ -44,6 +44,13 @@ uint32_t execs_running(const struct live *l) {
     return l->execs->running;
 }
 
+uint32_t execs_busy(const struct live *l) {
+    uint32_t busy = l->execs->running;
+    for (const struct exec *x = l->execs->first; x; x = x->next)
+        busy -= x->runs && x->row.flags & EXEC_LAZY;
+    return busy;
+}
+
 /* ---- references and followers ---- */
 
 void exec_link(struct exec *x, struct live *l) {

@@ -22,6 +22,8 @@ void live_execs_free(struct live_execs *e);
 
 /* Commands, tools and programs that run in the machine. */
 uint32_t execs_running(const struct live *l);
+/* The same without those that only wait for their caller (EXEC_LAZY). */
+uint32_t execs_busy(const struct live *l);
 
 /* Call it when the machine has ended: the outcome of its running commands becomes unknown. */
 void execs_lose(struct live *l, const char *reason);

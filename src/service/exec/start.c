@@ -38,7 +38,8 @@ static int fill_exec(struct exec *x, const struct caller *who, const struct live
         .created_ms = wall_ms(),
         .timeout_ms = r->timeout.value,
         .flags = (r->terminal ? EXEC_PTY : 0) | (r->background ? EXEC_BACKGROUND : 0) |
-                 (r->command ? EXEC_SHELL : 0) | (r->stdin_open ? EXEC_STDIN : 0),
+                 (r->command ? EXEC_SHELL : 0) | (r->stdin_open ? EXEC_STDIN : 0) |
+                 (r->lazy ? EXEC_LAZY : 0),
     };
     x->who = *who;
     snprintf(row->id, sizeof(row->id), "%s", id_new('x').text);

@@ -1,0 +1,253 @@
+#include "tools/coproc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/sha256.h"
+#include "tools/toolbox.h"
+
+enum { INPUT_MAX = 9 << 20, WORDS_MAX = 7, PIECE = 32 << 10 };
+
+struct coproc {
+    struct service *service;
+    struct loop *loop;
+    struct caller who;
+    struct exec *exec; /* NULL: not started yet */
+    struct exec_follower follower;
+    struct coproc_events events;
+    struct buf input;       /* bytes that the command has not taken yet */
+    struct buf line;        /* the beginning of a line */
+    uint64_t at;            /* offset of the next byte of output */
+    const char *fault;      /* why the command was killed */
+    struct loop_call later; /* starts the command, or looks at it */
+    bool listens, starting; /* starting: service_exec() has not answered */
+    bool killed, ended;     /* ended: the function ended() was called */
+    bool inside, freed;     /* inside: free it later, because its functions run */
+    /* The request is used until coproc_started() is called. */
+    struct exec_request request;
+    char machine[ID_SIZE], name[STORE_NAME_SIZE];
+    char *words[WORDS_MAX + 1], *command;
+};
+
+static void coproc_release(struct coproc *c) {
+    exec_unfollow(&c->follower);
+    if (c->exec)
+        exec_unref(c->exec);
+    for (size_t i = 0; i < WORDS_MAX; i++)
+        free(c->words[i]);
+    free(c->command);
+    buf_done(&c->input);
+    buf_done(&c->line);
+    loop_call_cancel(c->loop, &c->later);
+    free(c);
+}
+
+static void coproc_killed(void *arg, const struct err *err) {
+    (void)arg;
+    (void)err; /* an error means that the command has already ended */
+}
+
+void coproc_kill(struct coproc *c) {
+    c->killed = true;
+    if (c->exec && !exec_is_over(c->exec))
+        exec_kill(c->exec, &c->who, coproc_killed, NULL);
+}
+
+static void coproc_break(struct coproc *c, const char *fault) {
+    if (!c->fault)
+        c->fault = fault;
+    coproc_kill(c);
+}
+
+static void coproc_flush(struct coproc *c) {
+    struct err err;
+    if (!c->input.len || !c->exec || exec_is_over(c->exec))
+        return;
+    ssize_t n = exec_write(c->exec, &c->who, exec_stdin_offset(c->exec), c->input.data,
+                           c->input.len, false, &err);
+    if (n > 0) /* an error means that the command ends; the follower is told */
+        buf_drop(&c->input, (size_t)n);
+}
+
+/* ---- output ---- */
+
+static void coproc_take(struct coproc *c, const char *bytes, size_t n) {
+    while (n && c->listens && !c->freed && !c->fault) {
+        const char *end = memchr(bytes, '\n', n);
+        size_t part = end ? (size_t)(end - bytes) : n;
+        if (!buf_add(&c->line, bytes, part)) {
+            coproc_break(c, "it sent a line that is too long");
+            return;
+        }
+        bytes += part + (end != NULL);
+        n -= part + (end != NULL);
+        if (!end)
+            return;
+        if (c->line.len)
+            c->events.line(c->events.arg, c->line.data, c->line.len);
+        c->line.len = 0;
+    }
+}
+
+/*
+ * Reads what is there, and looks again afterwards: output that comes between the last read and the
+ * moment when exec/ asks the guest for more is not reported.
+ */
+static void coproc_read(struct coproc *c) {
+    const struct outlog *log = exec_log(c->exec);
+    uint64_t before = c->at;
+    char piece[PIECE];
+    struct outlog_piece p;
+    while (log && c->listens && !c->freed && !c->fault) {
+        p = outlog_read(log, 0, c->at, piece, sizeof(piece));
+        if (!p.n)
+            break;
+        if (p.left_out) {
+            coproc_break(c, "it sent more output than is kept");
+            break;
+        }
+        c->at = p.offset + p.n;
+        coproc_take(c, piece, p.n);
+    }
+    if (c->freed)
+        return;
+    exec_consumed(c->exec);
+    if (c->at != before)
+        loop_defer(c->loop, &c->later);
+}
+
+static void coproc_look(struct coproc *c) {
+    struct exec_view view;
+    if (c->inside)
+        return;
+    c->inside = true;
+    coproc_flush(c);
+    coproc_read(c);
+    if (!c->freed && c->listens && !c->ended && exec_is_over(c->exec)) {
+        c->ended = true;
+        exec_view(c->exec, &view);
+        c->events.ended(c->events.arg, &view, NULL);
+    }
+    c->inside = false;
+    if (c->freed)
+        coproc_release(c);
+}
+
+static void coproc_changed(void *arg) {
+    coproc_look(arg);
+}
+
+void coproc_listen(struct coproc *c, bool on) {
+    if (on == c->listens)
+        return;
+    c->listens = on;
+    if (!c->exec)
+        return;
+    if (on) {
+        exec_follow(c->exec, &c->follower);
+        loop_defer(c->loop, &c->later); /* for output that is there already */
+    } else {
+        exec_unfollow(&c->follower);
+    }
+}
+
+/* ---- start and end ---- */
+
+static void coproc_started(void *arg, struct exec *x, const struct err *err) {
+    struct coproc *c = arg;
+    c->starting = false;
+    c->exec = x;
+    if (x && (c->freed || c->killed))
+        coproc_kill(c);
+    if (c->freed) {
+        coproc_release(c);
+    } else if (err) {
+        c->ended = true;
+        c->events.ended(c->events.arg, NULL, err);
+    } else {
+        if (c->listens)
+            exec_follow(x, &c->follower);
+        coproc_look(c);
+    }
+}
+
+/* Runs from the loop, so that no event comes before coproc_new() has returned. */
+static void coproc_begin(void *arg) {
+    static const uint8_t no_hash[SHA256_BYTES];
+    struct coproc *c = arg;
+    if (c->exec) {
+        coproc_look(c);
+    } else if (!c->starting && !c->ended) {
+        c->starting = true;
+        service_exec(c->service, &c->who, c->machine, &c->request, no_hash, NULL, 0, coproc_started,
+                     c);
+    }
+}
+
+static struct coproc *coproc_make(struct toolbox *b, const struct coproc_options *o,
+                                  const struct coproc_events *events) {
+    struct coproc *c = xnew(struct coproc);
+    *c = (struct coproc){.service = b->service,
+                         .loop = b->loop,
+                         .who = b->who,
+                         .events = *events,
+                         .input = BUF(INPUT_MAX),
+                         .line = BUF(o->line_max),
+                         .listens = true};
+    c->follower = (struct exec_follower){
+        .changed = coproc_changed, .arg = c, .wants_output = true, .consumed = &c->at};
+    c->later = (struct loop_call){.fn = coproc_begin, .arg = c};
+    loop_defer(b->loop, &c->later);
+    return c;
+}
+
+struct coproc *coproc_new(struct toolbox *b, const struct coproc_options *o,
+                          const struct coproc_events *events) {
+    struct coproc *c = coproc_make(b, o, events);
+    size_t n = 0;
+    snprintf(c->machine, sizeof(c->machine), "%s", o->machine);
+    snprintf(c->name, sizeof(c->name), "%s", o->name);
+    for (; o->argv && o->argv[n] && n < WORDS_MAX; n++)
+        c->words[n] = xstrdup(o->argv[n]);
+    c->command = o->argv ? NULL : xstrdup(o->command);
+    c->request = (struct exec_request){.argv = {(const char **)c->words, n},
+                                       .command = c->command,
+                                       .env = {(const char **)o->pairs, o->pair_count},
+                                       .name = c->name,
+                                       .stdin_open = true,
+                                       .lazy = true};
+    return c;
+}
+
+struct coproc *coproc_adopt(struct toolbox *b, struct exec *x, const struct coproc_options *o,
+                            const struct coproc_events *events) {
+    struct coproc *c = coproc_make(b, o, events);
+    const struct outlog *log = exec_log(x);
+    c->exec = x;
+    c->at = log ? outlog_extent(log, 0).produced : 0;
+    exec_follow(x, &c->follower);
+    return c;
+}
+
+bool coproc_send(struct coproc *c, const char *bytes, size_t n) {
+    if (!buf_add(&c->input, bytes, n))
+        return false;
+    coproc_flush(c);
+    return true;
+}
+
+void coproc_free(struct coproc *c) {
+    c->freed = true;
+    if (!c->inside && !c->starting)
+        coproc_release(c);
+}
+
+bool coproc_is_over(const struct coproc *c) {
+    return c->exec ? exec_is_over(c->exec) : c->ended;
+}
+
+const char *coproc_fault(const struct coproc *c) {
+    return c->fault;
+}

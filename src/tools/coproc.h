@@ -1,0 +1,52 @@
+/*
+ * A command in a machine with which the daemon exchanges lines, such as an interpreter.
+ *
+ * It lives longer than one call of a tool. The machine can send anything: lines and their number
+ * are bounded by `line_max` and by the pace of the reader, and the owner of the coproc checks each
+ * line. Output counts, and the machine counts as used, only while the coproc listens.
+ */
+#pragma once
+
+#include "service/exec/exec.h"
+#include "tools/tool.h"
+
+struct coproc;
+
+/* Neither function is called after coproc_free(), which both may call. */
+struct coproc_events {
+    void *arg;
+    /* A line, NUL-terminated, without its newline. It may contain any bytes. */
+    void (*line)(void *arg, const char *line, size_t n);
+    /* The command is over, or could not be started: then with err. Called once. */
+    void (*ended)(void *arg, const struct exec_view *view, const struct err *err);
+};
+
+struct coproc_options {
+    const char *machine;
+    const char *name;         /* of the command; unique in its machine */
+    const char *const *argv;  /* NULL-terminated, at most 7 words; or NULL */
+    const char *command;      /* a line for a shell, if argv is NULL */
+    const char *const *pairs; /* variables of the environment: names and values; NULL: none */
+    size_t pair_count;
+    size_t line_max; /* a longer line ends the command */
+};
+
+/* Starts the command. It listens from the start. */
+struct coproc *coproc_new(struct toolbox *b, const struct coproc_options *o,
+                          const struct coproc_events *events);
+/* Continues with a command that runs already; takes over the reference. Its earlier output is
+ * skipped. */
+struct coproc *coproc_adopt(struct toolbox *b, struct exec *x, const struct coproc_options *o,
+                            const struct coproc_events *events);
+/* Sends bytes to standard input, as soon as the command takes them. False: too many bytes wait. */
+bool coproc_send(struct coproc *c, const char *bytes, size_t n);
+/* Lines come only while it listens. */
+void coproc_listen(struct coproc *c, bool on);
+/* Kills the command and everything that it started; ended() follows if it listens. */
+void coproc_kill(struct coproc *c);
+/* Frees the coproc. The command goes on: kill it first, if it is to end. */
+void coproc_free(struct coproc *c);
+/* True if the command has an outcome; ended() was or will be called. */
+bool coproc_is_over(const struct coproc *c);
+/* Why Carrel killed the command, or NULL. */
+const char *coproc_fault(const struct coproc *c);

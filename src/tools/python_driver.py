@@ -1,0 +1,342 @@
+"""Runs the code of the tool `python` in a machine.
+
+The parent exchanges lines of JSON with the daemon. The child runs the code and keeps its variables.
+They are two processes, so that code which closes descriptors or ends the interpreter does not break
+the exchange. Nothing here is trusted: the daemon checks every answer.
+"""
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import types
+
+IMAGES, IMAGE_BYTES, ROWS, COLUMNS, CELL = 4, 1 << 20, 100, 30, 300
+
+
+def plain(text):
+    """Text that every JSON parser accepts."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
+
+
+class Clip:
+    """Keeps the beginning and the end of a stream."""
+
+    def __init__(self, most):
+        self.half, self.head, self.tail, self.total = most // 2, bytearray(), bytearray(), 0
+
+    def add(self, data):
+        self.total += len(data)
+        room = self.half - len(self.head)
+        self.head += data[:room]
+        self.tail += data[room:]
+        if len(self.tail) > 4 * self.half:
+            del self.tail[:-self.half]
+
+    def text(self):
+        """The text, and how many bytes it leaves out."""
+        tail = self.tail[-self.half:]
+        left_out = self.total - len(self.head) - len(tail)
+        note = "\n[... %d bytes left out ...]\n" % left_out if left_out else ""
+        if note:
+            return plain(self.head.decode("utf-8", "replace") + note + tail.decode("utf-8", "replace")), left_out
+        return plain((self.head + tail).decode("utf-8", "replace")), 0
+
+
+def clipped(text, most):
+    clip = Clip(most)
+    clip.add(text.encode("utf-8", "replace"))
+    return clip.text()[0]
+
+
+# ---- the child: runs code ----
+
+class Shown:
+    """Values of one call that the caller sees: texts, images and tables."""
+
+    def __init__(self, most):
+        self.most, self.texts, self.images, self.tables = most, [], [], []
+
+    def image(self, data):
+        import base64
+        if len(data) > IMAGE_BYTES:
+            self.texts.append("[image of %d bytes left out: the limit is %d bytes]" % (len(data), IMAGE_BYTES))
+        elif len(self.images) == IMAGES:
+            self.texts.append("[image left out: the limit is %d images per call]" % IMAGES)
+        else:
+            self.images.append(base64.b64encode(data).decode("ascii"))
+
+    def table(self, frame):
+        if len(self.tables) < IMAGES:
+            part = frame.iloc[:ROWS, :COLUMNS]
+            self.tables.append({
+                "columns": [clipped(str(c), CELL) for c in part.columns],
+                "index": [clipped(str(i), CELL) for i in part.index],
+                "rows": [[cell(v) for v in row] for row in part.itertuples(index=False, name=None)],
+                "row_count": int(frame.shape[0]), "column_count": int(frame.shape[1])})
+        self.texts.append(frame.to_string(max_rows=30, max_cols=20))
+
+    def show(self, value):
+        kind = type(value)
+        home = (kind.__module__ or "").split(".")[0]
+        if home == "pandas" and kind.__name__ == "Series":
+            value, kind = value.to_frame(), type(value.to_frame())
+        if home == "pandas" and kind.__name__ == "DataFrame":
+            self.table(value)
+        elif home == "matplotlib" and hasattr(value, "savefig"):
+            self.figure(value)
+        elif home == "PIL" and hasattr(value, "save"):
+            self.saved(value.save)
+        else:
+            png = getattr(kind, "_repr_png_", None)
+            data = png(value) if png else None
+            if isinstance(data, bytes):
+                self.image(data)
+            else:
+                self.texts.append(repr(value))
+
+    def saved(self, save):
+        import io
+        data = io.BytesIO()
+        save(data, format="PNG")
+        self.image(data.getvalue())
+
+    def figure(self, figure):
+        self.saved(figure.savefig)
+        sys.modules["matplotlib.pyplot"].close(figure)
+
+    def figures(self):
+        plot = sys.modules.get("matplotlib.pyplot")
+        for number in plot.get_fignums() if plot else ():
+            self.figure(plot.figure(number))
+
+
+def cell(value):
+    try:
+        value = value.item()  # a number of numpy
+    except Exception:
+        pass
+    if value is None or isinstance(value, (bool, str)):
+        return clipped(value, CELL) if isinstance(value, str) else value
+    if isinstance(value, int) and abs(value) < 1 << 53 or isinstance(value, float) and value - value == 0:
+        return value
+    return clipped(str(value), CELL)
+
+
+class Interpreter:
+    def __init__(self, channel):
+        self.channel = channel
+        self.calls = 0
+        self.running = False
+        self.shown = None
+        module = types.ModuleType("__main__")
+        sys.modules["__main__"] = module
+        sys.argv = [""]
+        self.names = module.__dict__
+        self.names["display"] = lambda *values: [self.shown.show(v) for v in values] and None
+        signal.signal(signal.SIGINT, self.interrupted)
+
+    def interrupted(self, number, frame):
+        if self.running:
+            raise KeyboardInterrupt
+
+    def evaluate(self, code):
+        import ast
+        import linecache
+        self.calls += 1
+        name = "<python %d>" % self.calls
+        linecache.cache[name] = len(code), None, code.splitlines(True), name
+        linecache.cache.pop("<python %d>" % (self.calls - 50), None)
+        tree = compile(code, name, "exec", ast.PyCF_ONLY_AST)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, name, "exec"), self.names)
+        if last:
+            value = eval(compile(ast.Expression(last.value), name, "eval"), self.names)
+            if value is not None:
+                self.names["_"] = value
+                self.shown.show(value)
+        self.shown.figures()
+
+    def failure(self, error):
+        """The traceback, without the frames of this file."""
+        import traceback
+        trace = error.__traceback__
+        while trace and trace.tb_frame.f_code.co_filename == Interpreter.run.__code__.co_filename:
+            trace = trace.tb_next
+        return "".join(traceback.format_exception(type(error), error, trace))
+
+    def run(self, request):
+        most = request["most"]
+        self.shown = Shown(most)
+        answer = {"status": "ok"}
+        try:
+            try:
+                self.running = True
+                self.evaluate(request["code"])
+            finally:
+                self.running = False
+        except SystemExit:
+            answer["status"] = "exit"
+        except KeyboardInterrupt as e:
+            answer.update(status="interrupted", error=self.failure(e))
+        except BaseException as e:
+            answer.update(status="error", error=self.failure(e))
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass  # the code replaced or closed it
+        if "error" in answer:
+            answer["error"] = clipped(answer["error"], most)
+        if self.shown.texts:
+            answer["value"] = clipped("\n".join(self.shown.texts), most)
+        answer.update(images=self.shown.images, tables=self.shown.tables)
+        return answer
+
+    def serve(self):
+        for line in self.channel.makefile("r", encoding="utf-8"):
+            answer = self.run(json.loads(line))
+            self.channel.sendall(json.dumps(answer, allow_nan=False).encode("ascii") + b"\n")
+            if answer["status"] == "exit":
+                os._exit(0)
+
+
+def child(channel, out, err):
+    os.setpgid(0, 0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for fd, to in ((null, 0), (out, 1), (err, 2)):
+        os.dup2(fd, to)
+        os.close(fd)
+    sys.stdin = open(0)
+    sys.stdout, sys.stderr = (open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace") for fd in (1, 2))
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    Interpreter(channel).serve()
+
+
+# ---- the parent: exchanges lines ----
+
+class Parent:
+    def __init__(self, source, sink):
+        self.source, self.sink = source, sink
+        self.rest = self.answer = b""
+        self.waiting, self.current, self.stop = [], None, False
+        ours, theirs = socket.socketpair()
+        pipes = [os.pipe() for _ in range(2)]
+        self.pid = os.fork()
+        if self.pid == 0:
+            ours.close()
+            os.close(pipes[0][0])
+            os.close(pipes[1][0])
+            try:
+                child(theirs, pipes[0][1], pipes[1][1])
+            finally:
+                os._exit(1)
+        theirs.close()
+        self.channel = ours
+        self.streams = [reading for reading, writing in pipes]
+        for reading, writing in pipes:  # the parent keeps both ends, so that none reaches its end
+            os.set_blocking(reading, False)
+        self.clips = [Clip(2), Clip(2)]
+
+    def tell(self, answer):
+        data = json.dumps(answer, allow_nan=False).encode("ascii") + b"\n"
+        while data:
+            data = data[os.write(self.sink, data):]
+
+    def begin(self):
+        if self.current is None and self.waiting:
+            self.current = self.waiting.pop(0)
+            self.drain()
+            self.clips = [Clip(self.current["most"]), Clip(self.current["most"])]
+            self.channel.sendall(json.dumps(self.current).encode("ascii") + b"\n")
+
+    def end(self, answer):
+        self.drain()
+        for name, clip in zip(("stdout", "stderr"), self.clips):
+            answer[name], answer[name + "_left_out"] = clip.text()
+            answer[name + "_bytes"] = clip.total
+        answer["id"] = self.current["id"]
+        self.current, self.stop = None, False
+        self.tell(answer)
+
+    def drain(self):
+        """Reads what is there; bounded, because other processes may go on writing."""
+        for stream, clip in zip(self.streams, self.clips):
+            for _ in range(64):
+                try:
+                    data = os.read(stream, 65536)
+                except BlockingIOError:
+                    break
+                if not data:
+                    break
+                clip.add(data)
+
+    def take_line(self, line):
+        try:
+            request = json.loads(line.decode("utf-8"))
+        except ValueError:
+            return  # the rest of a line that a killed daemon began
+        if "interrupt" not in request:
+            self.waiting.append(request)
+        else:
+            self.stop = True
+
+    def take_source(self):
+        data = os.read(self.source, 65536)
+        if not data:
+            os.killpg(self.pid, signal.SIGKILL)
+            raise SystemExit
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self.take_line(line)
+
+    def take_channel(self):
+        try:
+            data = self.channel.recv(1 << 16)
+        except ConnectionError:
+            data = b""
+        self.answer += data
+        if self.answer.endswith(b"\n") and self.current is not None:
+            answer, self.answer = json.loads(self.answer.decode("ascii")), b""
+            self.end(answer)
+            if answer["status"] == "exit":
+                raise SystemExit
+        elif not data:
+            self.died(os.waitpid(self.pid, 0)[1])
+
+    def died(self, status):
+        if self.current is not None:
+            how = "signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else "exit code %d" % os.WEXITSTATUS(status)
+            self.end({"status": "died", "error": "the interpreter ended with " + how})
+        raise SystemExit
+
+    def serve(self):
+        while True:
+            wait = 0.5 if self.stop else 1 if self.current else None
+            ready = select.select([self.source, self.channel] + self.streams, [], [], wait)[0]
+            if self.channel in ready:
+                self.take_channel()
+            elif self.current:
+                self.look()
+            if self.source in ready:
+                self.take_source()
+            self.drain()
+            self.begin()
+
+    def look(self):
+        """Interrupts the code again: it may have caught the first signal, or not begun yet."""
+        # A process that the code forked may hold the channel open after the child has died.
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid:
+            self.died(status)
+        if self.stop:
+            try:
+                os.killpg(self.pid, signal.SIGINT)
+            except ProcessLookupError:
+                pass  # it has not begun its own group
+
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+Parent(0, 1).serve()
