@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measure the cell engine beside native code, node's V8 and wabt, all in one interleaved run.
+"""Measure the cell engine beside native code, node's V8, wasm3 and wabt, all in one interleaved run.
 
-Needs gcc, clang, lld, meson; node, wabt and SQLite's source where they can be had. Prints Markdown; --out writes it,
---json the raw data. --quick with --engine asks only whether everything still measures.
+Needs gcc, clang, lld, meson; node, wabt and SQLite's source where they can be had. WASM3 in the environment names a
+folder with the source of wasm3. Prints Markdown; --out writes it, --json the raw data. --quick with --engine asks only
+whether everything still measures.
 """
 import argparse
 import json
@@ -81,6 +82,18 @@ def build_sqlite(work):
     sh("gcc", *flags, "-o", work / "sqlite", *files, HERE / "native.c", "-lm")
 
 
+def build_wasm3(work):
+    """wasm3 with the flags of its own release build; None, with a line that says why, if its source is not there."""
+    source = pathlib.Path(os.environ.get("WASM3", "")) / "source"
+    if not (source / "wasm3.h").exists():
+        print("engine wasm3 is left out: set WASM3 to a checkout of github.com/wasm3/wasm3", file=sys.stderr)
+        return None
+    native = ["-march=native"] if os.uname().machine == "x86_64" else []
+    sh("clang", "-O3", "-fomit-frame-pointer", "-fno-stack-check", "-fno-stack-protector", "-w", *native, "-I", source,
+       "-o", work / "wasm3", HERE / "wasm3.c", *sorted(source.glob("m3_*.c")), "-lm")
+    return work / "wasm3"
+
+
 def build_big(work, size):
     """All kernels in one module, its code repeated to about so many bytes."""
     objects = []
@@ -92,13 +105,15 @@ def build_big(work, size):
     (work / "big.wasm").write_bytes(modules.repeated((work / "all.wasm").read_bytes(), size))
 
 
-def engines(work, cell, cell_no_fuel):
+def engines(work, cell, cell_no_fuel, wasm3):
     table = {
         "native gcc -O2": lambda k, n: [work / k, n],
         "carrel": lambda k, n: [cell, "run", work / f"{k}.wasm", n],
     }
     if cell_no_fuel:
         table["carrel without fuel"] = lambda k, n: [cell_no_fuel, "run", work / f"{k}.wasm", n]
+    if wasm3:
+        table["wasm3"] = lambda k, n: [wasm3, work / f"{k}.wasm", n]
     if shutil.which("node"):
         table["V8 TurboFan"] = lambda k, n: [*NODE, "--no-liftoff", HERE / "node.js", "run", work / f"{k}.wasm", n]
         table["V8 Liftoff"] = lambda k, n: [*NODE, "--liftoff-only", HERE / "node.js", "run", work / f"{k}.wasm", n]
@@ -106,14 +121,24 @@ def engines(work, cell, cell_no_fuel):
 
 
 def run_kernels(table, rounds, kernels, counts):
-    """Best CPU milliseconds by engine and kernel. A result that differs from native is an error."""
+    """Best CPU milliseconds by engine and kernel. A result that differs from native is an error. wasm3 may refuse a
+    kernel, as it does SQLite's large functions."""
     best = {e: {} for e in table}
     fuel = {}
+    refused = set()
     for r in range(rounds):
         for k in kernels:
             want = None
             for e, command in table.items():
-                result, ms, *rest = sh(*command(k, counts.kernel(k))).split()
+                if (e, k) in refused:
+                    continue
+                try:
+                    result, ms, *rest = sh(*command(k, counts.kernel(k))).split()
+                except subprocess.CalledProcessError:
+                    if e != "wasm3":
+                        raise
+                    refused.add((e, k))
+                    continue
                 want = want or result
                 if result != want:
                     sys.exit(f"{e}: {k}({counts.kernel(k)}) gave {result}, native gives {want}")
@@ -212,9 +237,16 @@ def memory_bars(name, both, limit):
             against_node(f"{name}, resident and page tables", "KiB", own[1], node[1], limit)]
 
 
+def wasm3_bars(own, wasm3, mean_kernels):
+    ratio = ratios({k: own[k] for k in wasm3}, wasm3)
+    worst = max(ratio, key=ratio.get)
+    return [bar("interpreter with fuel, × wasm3 (geomean)", geomean([ratio[k] for k in mean_kernels])),
+            bar(f"slowest kernel against wasm3: {worst}, × wasm3", ratio[worst], 1.1)]
+
+
 def node_bars(rest):
     first, validate = rest["first"], rest["validate"]
-    return [against_node("bytes → first instruction", "µs", first["carrel"][0], first["node"][0], 0.1),
+    return [against_node("bytes → first instruction", "µs", first["carrel"][0], first["node"][0], 0.02),
             against_node("validate 1 MB, median round", "MB/s", validate["carrel"][0], validate["node"][0], 0.8, at_most=False),
             against_node("validate 1 MB, best round", "MB/s", validate["carrel"][1], validate["node"][1], None),
             *memory_bars("a tiny instance", rest["instances"], 0.5),
@@ -225,7 +257,9 @@ def bar_table(best, rest, mean_kernels):
     mean = lambda e: geomean(list(ratios({k: best[e][k] for k in mean_kernels}, best["native gcc -O2"]).values()))
     fork2, first, further = rest["fork"]["carrel"]
     lines = ["|measure|value|bar|met|", "|---|---|---|---|",
-             bar("interpreter with fuel, × native (geomean)", mean("carrel"), 15)]
+             bar("interpreter with fuel, × native (geomean)", mean("carrel"), 6.5)]
+    if "wasm3" in best:
+        lines += wasm3_bars(best["carrel"], best["wasm3"], mean_kernels)
     if "carrel without fuel" in best:
         lines.append(bar("share of fuel, %", 100 * (mean("carrel") / mean("carrel without fuel") - 1), 8))
     if "node" in rest["first"]:
@@ -250,7 +284,7 @@ def options():
 
 
 def build(args, work, counts):
-    """Engines with and without fuel; what cannot be had leaves args.kernels, with a line that says why."""
+    """Engines with and without fuel, and wasm3; what cannot be had is left out, with a line that says why."""
     engine = args.engine or build_engine(args.build / "fuel", True)
     engine_no_fuel = None if args.engine else build_engine(args.build / "no-fuel", False)
     build_kernels(work)
@@ -263,12 +297,12 @@ def build(args, work, counts):
     except sqlite.Unavailable as e:
         args.kernels = [k for k in args.kernels if k != "sqlite"]
         print(f"kernel sqlite is left out: {e}", file=sys.stderr)
-    return engine, engine_no_fuel
+    return engine, engine_no_fuel, build_wasm3(work)
 
 
-def measure(args, work, cell, cell_no_fuel, counts):
+def measure(args, work, cell, cell_no_fuel, wasm3, counts):
     mean_kernels = [k for k in args.kernels if k in IN_MEAN]
-    best, fuel = run_kernels(engines(work, cell, cell_no_fuel), args.rounds, args.kernels, counts)
+    best, fuel = run_kernels(engines(work, cell, cell_no_fuel, wasm3), args.rounds, args.kernels, counts)
     if shutil.which("wasm-interp") and not args.kernels_only and not args.quick:
         best["wabt wasm-interp"] = run_wabt(work, args.kernels)
     lines = [f"{os.uname().machine}, {os.cpu_count()} cores; CPU time, best of {args.rounds} interleaved rounds; "
