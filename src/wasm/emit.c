@@ -92,15 +92,30 @@ static void pair(struct scratch *w, uint32_t code) {
     uint64_t number = w->pair_first ? pair_number[w->pair_first - 1][code] : 0;
     if (number && !w->no_memory) {
         w->words[w->pair_at] = (w->words[w->pair_at] & ~UINT64_C(0xffff)) | number;
+        w->paired = w->pair_first;
+        w->paired_at = w->pair_at;
         w->pair_first = 0;
         return;
     }
+    w->paired = 0;
     w->pair_first = w->stepping ? 0 : pair_first[code];
     w->pair_at = w->n_words;
 }
 
+void em_pair_renumber(struct scratch *w, uint32_t at, uint32_t code) {
+    if (w->pair_first && w->pair_at == at)
+        w->pair_first = pair_first[code];
+    uint64_t number = w->paired && w->paired_at + 1 == at ? pair_number[w->paired - 1][code] : 0;
+    if (number)
+        w->words[w->paired_at] = (w->words[w->paired_at] & ~UINT64_C(0xffff)) | number;
+}
+
 void em_op(struct scratch *w, uint32_t code, uint32_t a, uint32_t b, uint32_t c) {
     mark(w, MARK_OP, em_offset_of(w, w->ins));
+    if (!w->stepping) {
+        code = em_regs_use(w, code, &a, &b, &c);
+        em_regs_set(w, code, a);
+    }
     pair(w, code);
     em_word(w, WORD(code, a & 0xffff, b & 0xffff, c & 0xffff));
 }
@@ -152,6 +167,7 @@ uint32_t em_block_pos(struct scratch *w) {
 uint32_t em_node(struct scratch *w, uint32_t sites, uint32_t offset, uint32_t kind) {
     uint32_t pos = em_block_pos(w);
     mark_at(w, kind, offset, pos);
+    em_regs_forget(w);
     if (w->stepping && pos == w->n_words)
         em_word(w, WORD(I_REJOIN, 0, 0, 0));
     w->start_end = w->n_words;
@@ -178,7 +194,12 @@ void em_close(struct scratch *w) {
 
 /* ---- Operands ---- */
 
-static void to_const(struct scratch *w, uint32_t dst, uint64_t k) {
+static void to_const(struct scratch *w, uint32_t type, uint32_t dst, uint64_t k) {
+    if (type == WASM_F64) {
+        em_op(w, I_CONST_F64, dst, 0, 0);
+        em_word(w, k);
+        return;
+    }
     if (k <= UINT32_MAX) {
         em_op(w, I_CONST32, dst, (uint32_t)k & 0xffff, (uint32_t)k >> 16);
         return;
@@ -208,7 +229,7 @@ void em_to_slot(struct scratch *w, const struct opnd *o, uint32_t type, uint32_t
         break;
     }
     case OPND_CONST:
-        to_const(w, dst, o->k);
+        to_const(w, type, dst, o->k);
         break;
     case OPND_CMP:
         to_cmp(w, o, dst);
@@ -303,6 +324,7 @@ static void charge(struct scratch *w) {
     em_close(w);
     mark(w, MARK_SELF, em_offset_of(w, w->ins));
     w->pair_first = 0;
+    em_regs_forget(w);
     em_word(w, WORD(I_CHARGE, 0, 0, 0));
     em_word(w, 0);
     uint32_t s = em_site(w, w->n_words - 1, SITE_WIDE, 0);
@@ -327,6 +349,7 @@ void em_self_charging(struct scratch *w) {
     em_flush(w, 0);
     separate(w);
     em_close(w);
+    em_regs_forget(w);
     mark(w, w->stepping ? MARK_STEP : MARK_SELF, em_offset_of(w, w->ins));
 }
 
@@ -351,7 +374,8 @@ void em_begin(struct scratch *w) {
     w->dead = w->no_memory = false;
     w->n_words = w->n_nodes = w->n_sites = w->n_marks = w->n_handlers = 0;
     w->first_open = w->first_mark = 0;
-    w->cum = w->entry_cost = w->lazy_from = w->pair_first = 0;
+    w->cum = w->entry_cost = w->lazy_from = w->pair_first = w->paired = 0;
+    em_regs_forget(w);
     w->start_end = NO_LINK;
     w->max_slots = w->local_slots;
     if (w->fn->result_slots > w->max_slots)
@@ -400,10 +424,10 @@ void em_local_tee(struct scratch *w, uint32_t i) {
         w->out = (struct opnd){.kind = OPND_LOCAL, .a = (uint16_t)w->slots[i]};
 }
 
-void em_const(struct scratch *w, uint64_t k) {
+void em_const(struct scratch *w, uint32_t type, uint64_t k) {
     w->out.kind = OPND_SLOT;
     if (w->stepping)
-        to_const(w, next_slot(w), k);
+        to_const(w, type, next_slot(w), k);
     else
         w->out = (struct opnd){.kind = OPND_CONST, .k = k};
 }

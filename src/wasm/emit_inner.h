@@ -26,4 +26,14 @@ uint32_t em_use(struct scratch *w, uint32_t i);
 void em_self_charging(struct scratch *w);
 uint32_t em_carry_cost(uint32_t values);
 uint16_t em_cmp_map(uint16_t row, const uint8_t map[10]);
+/* The instruction at `at`, the last one or part of the last pair, got another number. */
+void em_pair_renumber(struct scratch *w, uint32_t at, uint32_t code);
 uint32_t em_first_slot(const struct scratch *w, uint32_t from_top);
+
+/* emit_regs.c */
+/* The values in the registers are unknown from here on. */
+void em_regs_forget(struct scratch *w);
+/* Returns the form of the next instruction that reads a value register; may swap operands. */
+uint32_t em_regs_use(struct scratch *w, uint32_t code, uint32_t *a, uint32_t *b, uint32_t *c);
+/* Notes which register the next instruction writes, and for which slot. */
+void em_regs_set(struct scratch *w, uint32_t code, uint32_t a);

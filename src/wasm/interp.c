@@ -13,6 +13,7 @@
 #include "wasm/fpmode.h"
 #define NUM_CPU_CANONICAL FPMODE_CANONICAL
 #include "wasm/num.h"
+#include "wasm/pair_bodies.h"
 #include "wasm/pairs.h"
 #include "wasm/simd.h"
 
@@ -246,26 +247,24 @@ static const struct simd_op *simd_row(uint64_t word) {
 /* clang-format off */
 
 /* X(name, result): the operations that have all forms. a and b are the operands. */
-#define I32_BINARY(X)                                                                            \
-    X(I32_ADD, a + b) X(I32_SUB, a - b) X(I32_MUL, a * b) X(I32_AND, a & b) X(I32_OR, a | b)     \
-    X(I32_XOR, a ^ b) X(I32_SHL, num_i32_shl(a, b)) X(I32_SHR_S, num_i32_shr_s(a, b))            \
-    X(I32_SHR_U, num_i32_shr_u(a, b)) X(I32_ROTL, num_i32_rotl(a, b))                            \
-    X(I32_ROTR, num_i32_rotr(a, b))
-#define I64_BINARY(X)                                                                            \
-    X(I64_ADD, a + b) X(I64_SUB, a - b) X(I64_MUL, a * b) X(I64_AND, a & b) X(I64_OR, a | b)     \
-    X(I64_XOR, a ^ b) X(I64_SHL, num_i64_shl(a, b)) X(I64_SHR_S, num_i64_shr_s(a, b))            \
-    X(I64_SHR_U, num_i64_shr_u(a, b)) X(I64_ROTL, num_i64_rotl(a, b))                            \
-    X(I64_ROTR, num_i64_rotr(a, b))
-#define I32_K(X)                                                                                 \
-    X(I32_ADD, a + b) X(I32_MUL, a * b) X(I32_AND, a & b) X(I32_OR, a | b) X(I32_XOR, a ^ b)     \
+#define I32_COMMUTING(X)                                                                         \
+    X(I32_ADD, a + b) X(I32_MUL, a * b) X(I32_AND, a & b) X(I32_OR, a | b) X(I32_XOR, a ^ b)
+#define I32_SHIFTS(X)                                                                            \
     X(I32_SHL, num_i32_shl(a, b)) X(I32_SHR_S, num_i32_shr_s(a, b))                              \
     X(I32_SHR_U, num_i32_shr_u(a, b)) X(I32_ROTL, num_i32_rotl(a, b))                            \
     X(I32_ROTR, num_i32_rotr(a, b))
-#define I64_K(X)                                                                                 \
-    X(I64_ADD, a + b) X(I64_MUL, a * b) X(I64_AND, a & b) X(I64_OR, a | b) X(I64_XOR, a ^ b)     \
+#define I64_COMMUTING(X)                                                                         \
+    X(I64_ADD, a + b) X(I64_MUL, a * b) X(I64_AND, a & b) X(I64_OR, a | b) X(I64_XOR, a ^ b)
+#define I64_SHIFTS(X)                                                                            \
     X(I64_SHL, num_i64_shl(a, b)) X(I64_SHR_S, num_i64_shr_s(a, b))                              \
     X(I64_SHR_U, num_i64_shr_u(a, b)) X(I64_ROTL, num_i64_rotl(a, b))                            \
     X(I64_ROTR, num_i64_rotr(a, b))
+#define I32_ORDERED(X) X(I32_SUB, a - b) I32_SHIFTS(X)
+#define I64_ORDERED(X) X(I64_SUB, a - b) I64_SHIFTS(X)
+#define I32_BINARY(X) I32_COMMUTING(X) I32_ORDERED(X)
+#define I64_BINARY(X) I64_COMMUTING(X) I64_ORDERED(X)
+#define I32_K(X) I32_COMMUTING(X) I32_SHIFTS(X)
+#define I64_K(X) I64_COMMUTING(X) I64_SHIFTS(X)
 #define I32_CMP(X)                                                                               \
     X(I32_EQ, a == b) X(I32_NE, a != b) X(I32_LT_S, (int32_t)a < (int32_t)b) X(I32_LT_U, a < b)  \
     X(I32_GT_S, (int32_t)a > (int32_t)b) X(I32_GT_U, a > b)                                      \
@@ -289,9 +288,10 @@ static const struct simd_op *simd_row(uint64_t word) {
 #define F32_BINARY(X)                                                                              \
     X(F32_ADD, num_f32_add) X(F32_SUB, num_f32_sub) X(F32_MUL, num_f32_mul) X(F32_DIV, num_f32_div) \
     X(F32_MIN, num_f32_min) X(F32_MAX, num_f32_max)
-#define F64_BINARY(X)                                                                              \
-    X(F64_ADD, num_f64_add) X(F64_SUB, num_f64_sub) X(F64_MUL, num_f64_mul) X(F64_DIV, num_f64_div) \
-    X(F64_MIN, num_f64_min) X(F64_MAX, num_f64_max)
+#define F64_COMMUTING(X) X(F64_ADD, num_f64_add) X(F64_MUL, num_f64_mul)
+#define F64_ORDERED(X) X(F64_SUB, num_f64_sub) X(F64_DIV, num_f64_div)
+#define F64_BINARY(X) \
+    F64_COMMUTING(X) F64_ORDERED(X) X(F64_MIN, num_f64_min) X(F64_MAX, num_f64_max)
 #define F32_UNARY(X)                                                                        \
     X(F32_CEIL, num_f32_ceil) X(F32_FLOOR, num_f32_floor) X(F32_TRUNC, num_f32_trunc)       \
     X(F32_NEAREST, num_f32_nearest) X(F32_SQRT, num_f32_sqrt)
@@ -342,19 +342,24 @@ static const struct simd_op *simd_row(uint64_t word) {
     X(I64_TRUNC_F32_U, num_i64_trunc_f32_u, F32_OF, uint64_t)                         \
     X(I64_TRUNC_F64_S, num_i64_trunc_f64_s, F64_OF, uint64_t)                         \
     X(I64_TRUNC_F64_U, num_i64_trunc_f64_u, F64_OF, uint64_t)
-/* X(name, type in memory, type through which the value is widened) */
+/* X(name, type in memory, type through which the value is widened, register of the result) */
+#define LOADS_WITH_REG(X)                                                                 \
+    X(I32_LOAD, uint32_t, uint32_t, OUT) X(I64_LOAD, uint64_t, uint64_t, OUT)             \
+    X(I32_LOAD8_S, int8_t, uint32_t, OUT) X(I32_LOAD8_U, uint8_t, uint32_t, OUT)          \
+    X(I32_LOAD16_S, int16_t, uint32_t, OUT) X(I32_LOAD16_U, uint16_t, uint32_t, OUT)      \
+    X(F64_LOAD, double, double, OUT_F64)
 #define LOADS(X)                                                                          \
-    X(I32_LOAD, uint32_t, uint32_t) X(I64_LOAD, uint64_t, uint64_t)                       \
-    X(F32_LOAD, uint32_t, uint32_t) X(F64_LOAD, uint64_t, uint64_t)                       \
-    X(I32_LOAD8_S, int8_t, uint32_t) X(I32_LOAD8_U, uint8_t, uint32_t)                    \
-    X(I32_LOAD16_S, int16_t, uint32_t) X(I32_LOAD16_U, uint16_t, uint32_t)                \
-    X(I64_LOAD8_S, int8_t, uint64_t) X(I64_LOAD8_U, uint8_t, uint64_t)                    \
-    X(I64_LOAD16_S, int16_t, uint64_t) X(I64_LOAD16_U, uint16_t, uint64_t)                \
-    X(I64_LOAD32_S, int32_t, uint64_t) X(I64_LOAD32_U, uint32_t, uint64_t)
+    LOADS_WITH_REG(X) X(F32_LOAD, uint32_t, uint32_t, OUT)                                \
+    X(I64_LOAD8_S, int8_t, uint64_t, OUT) X(I64_LOAD8_U, uint8_t, uint64_t, OUT)          \
+    X(I64_LOAD16_S, int16_t, uint64_t, OUT) X(I64_LOAD16_U, uint16_t, uint64_t, OUT)      \
+    X(I64_LOAD32_S, int32_t, uint64_t, OUT) X(I64_LOAD32_U, uint32_t, uint64_t, OUT)
+#define STORES_WITH_REG(X)                                                           \
+    X(I32_STORE, uint32_t, ival) X(I64_STORE, uint64_t, ival)                        \
+    X(I32_STORE8, uint8_t, ival) X(I32_STORE16, uint16_t, ival)                      \
+    X(F64_STORE, uint64_t, num_f64_bits(fval))
 #define STORES(X)                                                                    \
-    X(I32_STORE, uint32_t) X(I64_STORE, uint64_t) X(F32_STORE, uint32_t)             \
-    X(F64_STORE, uint64_t) X(I32_STORE8, uint8_t) X(I32_STORE16, uint16_t)           \
-    X(I64_STORE8, uint8_t) X(I64_STORE16, uint16_t) X(I64_STORE32, uint32_t)
+    STORES_WITH_REG(X) X(F32_STORE, uint32_t, 0) X(I64_STORE8, uint8_t, 0)           \
+    X(I64_STORE16, uint16_t, 0) X(I64_STORE32, uint32_t, 0)
 
 #define RA (((const operand *)pc)[1])
 #define RB (((const operand *)pc)[2])
@@ -468,6 +473,28 @@ INTERP_CHECKS static enum exit_code interp_loop(struct wasm_store *s, int64_t *f
 #define X(name) [I_##name] = &&do_##name,
         ENGINE_OPS(X)
 #undef X
+#define X(name) [I_##name##_TO] = &&do_##name##_TO, [I_##name##_RB] = &&do_##name##_RB, \
+        [I_##name##_RB_TO] = &&do_##name##_RB_TO,
+        COMMUTING_OPS(X) ORDERED_OPS(X) REG_F64_COMMUTING(X) REG_F64_ORDERED(X) REG_LOADS(X)
+#undef X
+#define X(name) [I_##name##_RC] = &&do_##name##_RC, [I_##name##_RC_TO] = &&do_##name##_RC_TO,
+        ORDERED_OPS(X) REG_F64_ORDERED(X)
+#undef X
+#define X(name) [I_##name##_K_TO] = &&do_##name##_K_TO, [I_##name##_K_RB] = &&do_##name##_K_RB, \
+        [I_##name##_K_RB_TO] = &&do_##name##_K_RB_TO,
+        ALU_OPS(X)
+#undef X
+#define X(name) [I_BR_##name##_RA] = &&br_##name##_RA, [I_BR_##name##_K_RA] = &&br_##name##_K_RA,
+        INT_CMPS(X)
+#undef X
+#define X(name) [I_##name##_SUM_TO] = &&do_##name##_SUM_TO, [I_##name##_SUM_RB] = &&do_##name##_SUM_RB, \
+        [I_##name##_SUM_RB_TO] = &&do_##name##_SUM_RB_TO,
+        REG_LOADS(X)
+#undef X
+#define X(name) [I_##name##_RA] = &&do_##name##_RA, [I_##name##_RB] = &&do_##name##_RB, \
+        [I_##name##_AT_RB] = &&do_##name##_AT_RB,
+        REG_STORES(X)
+#undef X
 #define X(first, number, label) &&pair_##first##_##label,
 #define ROW(number, first) PAIRS_OF_##first(X)
         [I_PAIRS] = PAIR_FIRSTS(ROW)
@@ -484,6 +511,9 @@ INTERP_CHECKS static enum exit_code interp_loop(struct wasm_store *s, int64_t *f
     uint8_t *mem = NULL;
     uint64_t mem_size = 0;
     int64_t fuel = *fuel_io;
+    /* The value registers: the last integer and the last double that an instruction made. */
+    uint64_t ival = 0;
+    double fval = 0;
     const char *trap = NULL;
     uint64_t needed = 0;
     struct reach reach;
@@ -517,72 +547,77 @@ dispatch:
 #endif
 
     /* ---- Numbers ---- */
-#define X(name, expr)                        \
-    do_##name : {                            \
-        uint32_t a = (uint32_t)fp[RB];       \
-        uint32_t b = (uint32_t)fp[RC];       \
-        fp[RA] = (uint32_t)(expr);           \
-        NEXT(1);                             \
+#define OUT(v)         \
+    do {               \
+        ival = (v);    \
+        fp[RA] = ival; \
+    } while (0)
+#define OUT_TO(v) ival = (v)
+#define OUT_F64(v)                   \
+    do {                             \
+        fval = (v);                  \
+        fp[RA] = num_f64_bits(fval); \
+    } while (0)
+#define OUT_F64_TO(v) fval = (v)
+#define BINARY(type, first, second, expr, out) \
+    {                                          \
+        type a = (type)(first);                \
+        type b = (type)(second);               \
+        out((type)(expr));                     \
+        NEXT(1);                               \
     }
-    I32_BINARY(X) I32_CMP(X)
+#define REG_FORMS(name, type, second, expr)                      \
+    do_##name : BINARY(type, fp[RB], second, expr, OUT)          \
+    do_##name##_TO : BINARY(type, fp[RB], second, expr, OUT_TO)  \
+    do_##name##_RB : BINARY(type, ival, second, expr, OUT)       \
+    do_##name##_RB_TO : BINARY(type, ival, second, expr, OUT_TO)
+#define X(name, expr) REG_FORMS(name, uint32_t, fp[RC], expr)
+    I32_BINARY(X)
 #undef X
-#define X(name, expr)                        \
-    do_##name : {                            \
-        uint64_t a = fp[RB];                 \
-        uint64_t b = fp[RC];                 \
-        fp[RA] = (uint64_t)(expr);           \
-        NEXT(1);                             \
-    }
-    I64_BINARY(X) I64_CMP(X)
+#define X(name, expr) REG_FORMS(name##_K, uint32_t, RC_SIGNED, expr)
+    I32_K(X)
 #undef X
-#define X(name, expr)                        \
-    do_##name##_K : {                        \
-        uint32_t a = (uint32_t)fp[RB];       \
-        uint32_t b = (uint32_t)RC_SIGNED;    \
-        fp[RA] = (uint32_t)(expr);           \
-        NEXT(1);                             \
-    }
-    I32_K(X) I32_CMP(X)
+#define X(name, expr) REG_FORMS(name, uint64_t, fp[RC], expr)
+    I64_BINARY(X)
 #undef X
-#define X(name, expr)                        \
-    do_##name##_K : {                        \
-        uint64_t a = fp[RB];                 \
-        uint64_t b = (uint64_t)RC_SIGNED;    \
-        fp[RA] = (uint64_t)(expr);           \
-        NEXT(1);                             \
-    }
-    I64_K(X) I64_CMP(X)
+#define X(name, expr) REG_FORMS(name##_K, uint64_t, RC_SIGNED, expr)
+    I64_K(X)
 #undef X
-#define X(name, expr)                        \
-    br_##name : {                            \
-        uint32_t a = (uint32_t)fp[RA];       \
-        uint32_t b = (uint32_t)fp[RB];       \
-        BRANCH_IF(expr);                     \
-    }
+#define X(name, expr)                                            \
+    do_##name##_RC : BINARY(uint32_t, fp[RB], ival, expr, OUT)   \
+    do_##name##_RC_TO : BINARY(uint32_t, fp[RB], ival, expr, OUT_TO)
+    I32_ORDERED(X)
+#undef X
+#define X(name, expr)                                            \
+    do_##name##_RC : BINARY(uint64_t, fp[RB], ival, expr, OUT)   \
+    do_##name##_RC_TO : BINARY(uint64_t, fp[RB], ival, expr, OUT_TO)
+    I64_ORDERED(X)
+#undef X
+#define X(name, expr)                                                \
+    do_##name : BINARY(uint32_t, fp[RB], fp[RC], expr, OUT)          \
+    do_##name##_K : BINARY(uint32_t, fp[RB], RC_SIGNED, expr, OUT)
     I32_CMP(X)
 #undef X
-#define X(name, expr)                        \
-    br_##name##_K : {                        \
-        uint32_t a = (uint32_t)fp[RA];       \
-        uint32_t b = (uint32_t)RB_SIGNED;    \
-        BRANCH_IF(expr);                     \
-    }
-    I32_CMP(X)
-#undef X
-#define X(name, expr)                        \
-    br_##name : {                            \
-        uint64_t a = fp[RA];                 \
-        uint64_t b = fp[RB];                 \
-        BRANCH_IF(expr);                     \
-    }
+#define X(name, expr)                                                \
+    do_##name : BINARY(uint64_t, fp[RB], fp[RC], expr, OUT)          \
+    do_##name##_K : BINARY(uint64_t, fp[RB], RC_SIGNED, expr, OUT)
     I64_CMP(X)
 #undef X
-#define X(name, expr)                        \
-    br_##name##_K : {                        \
-        uint64_t a = fp[RA];                 \
-        uint64_t b = (uint64_t)RB_SIGNED;    \
-        BRANCH_IF(expr);                     \
+#define COMPARE(type, first, second, expr) \
+    {                                      \
+        type a = (type)(first);            \
+        type b = (type)(second);           \
+        BRANCH_IF(expr);                   \
     }
+#define BRANCHES(name, type, expr)                              \
+    br_##name : COMPARE(type, fp[RA], fp[RB], expr)             \
+    br_##name##_K : COMPARE(type, fp[RA], RB_SIGNED, expr)      \
+    br_##name##_RA : COMPARE(type, ival, fp[RB], expr)          \
+    br_##name##_K_RA : COMPARE(type, ival, RB_SIGNED, expr)
+#define X(name, expr) BRANCHES(name, uint32_t, expr)
+    I32_CMP(X)
+#undef X
+#define X(name, expr) BRANCHES(name, uint64_t, expr)
     I64_CMP(X)
 #undef X
 #define X(name, expr)                        \
@@ -629,7 +664,7 @@ dispatch:
         trap = func((uint32_t)fp[RB], (uint32_t)fp[RC], &v);       \
         if (UNLIKELY(trap))                                        \
             goto do_trap;                                          \
-        fp[RA] = v;                                                \
+        OUT(v);                                                    \
         NEXT(1);                                                   \
     }
     I32_DIVIDE(X)
@@ -640,7 +675,7 @@ dispatch:
         trap = func(fp[RB], fp[RC], &v);     \
         if (UNLIKELY(trap))                  \
             goto do_trap;                    \
-        fp[RA] = v;                          \
+        OUT(v);                              \
         NEXT(1);                             \
     }
     I64_DIVIDE(X)
@@ -652,12 +687,24 @@ dispatch:
     }
     F32_BINARY(X)
 #undef X
-#define X(name, func)                                                    \
-    do_##name : {                                                        \
-        fp[RA] = num_f64_bits(func(F64_OF(fp[RB]), F64_OF(fp[RC])));     \
-        NEXT(1);                                                         \
+#define F64_FORM(func, first, second, out) \
+    {                                      \
+        out(func(first, second));          \
+        NEXT(1);                           \
     }
+#define X(name, func) do_##name : F64_FORM(func, F64_OF(fp[RB]), F64_OF(fp[RC]), OUT_F64)
     F64_BINARY(X)
+#undef X
+#define X(name, func)                                                              \
+    do_##name##_TO : F64_FORM(func, F64_OF(fp[RB]), F64_OF(fp[RC]), OUT_F64_TO)    \
+    do_##name##_RB : F64_FORM(func, fval, F64_OF(fp[RC]), OUT_F64)                 \
+    do_##name##_RB_TO : F64_FORM(func, fval, F64_OF(fp[RC]), OUT_F64_TO)
+    F64_COMMUTING(X) F64_ORDERED(X)
+#undef X
+#define X(name, func)                                                              \
+    do_##name##_RC : F64_FORM(func, F64_OF(fp[RB]), fval, OUT_F64)                 \
+    do_##name##_RC_TO : F64_FORM(func, F64_OF(fp[RB]), fval, OUT_F64_TO)
+    F64_ORDERED(X)
 #undef X
 #define X(name, func)                                   \
     do_##name : {                                       \
@@ -668,7 +715,7 @@ dispatch:
 #undef X
 #define X(name, func)                                   \
     do_##name : {                                       \
-        fp[RA] = num_f64_bits(func(F64_OF(fp[RB])));    \
+        OUT_F64(func(F64_OF(fp[RB])));                  \
         NEXT(1);                                        \
     }
     F64_UNARY(X)
@@ -676,7 +723,7 @@ dispatch:
 #define X(name, expr)            \
     do_##name : {                \
         uint64_t x = fp[RB];     \
-        fp[RA] = (expr);         \
+        OUT(expr);               \
         NEXT(1);                 \
     }
     UNARY(X)
@@ -705,37 +752,54 @@ do_F64_COPYSIGN:
         reach = (struct reach){.addr = (end)};      \
         goto beyond;                                \
     } while (0)
-#define LOAD_AT(type, wide, address, words)                    \
+#define LOAD_AT(type, wide, out, address, words)               \
     do {                                                       \
         uint64_t at_ = (address);                              \
         type v_;                                               \
         if (UNLIKELY(at_ + sizeof v_ > mem_size))              \
             BEYOND(at_ + sizeof v_);                           \
         memcpy(&v_, mem + at_, sizeof v_);                     \
-        fp[RA] = (wide)v_;                                     \
+        out((wide)v_);                                         \
         NEXT(words);                                           \
     } while (0)
-#define X(name, type, wide)                                                           \
-    do_##name : LOAD_AT(type, wide, (uint64_t)(uint32_t)fp[RB] + RC, 1);              \
-    do_##name##_FAR : LOAD_AT(type, wide, (uint64_t)(uint32_t)fp[RB] + pc[1], 2);     \
-    do_##name##_AT : LOAD_AT(type, wide, pc[1], 2);                                   \
-    do_##name##_SUM : LOAD_AT(type, wide, (uint64_t)((uint32_t)fp[RB] + (uint32_t)fp[RC]) + pc[1], 2);
+#define NEAR(slot) ((uint64_t)(uint32_t)(slot) + RC)
+#define SUM(slot) ((uint64_t)((uint32_t)(slot) + (uint32_t)fp[RC]) + pc[1])
+#define X(name, type, wide, out)                                                           \
+    do_##name : LOAD_AT(type, wide, out, NEAR(fp[RB]), 1);                                 \
+    do_##name##_FAR : LOAD_AT(type, wide, out, (uint64_t)(uint32_t)fp[RB] + pc[1], 2);     \
+    do_##name##_AT : LOAD_AT(type, wide, out, pc[1], 2);                                   \
+    do_##name##_SUM : LOAD_AT(type, wide, out, SUM(fp[RB]), 2);
     LOADS(X)
 #undef X
-#define STORE_AT(type, address, words)                         \
+#define X(name, type, wide, out)                                            \
+    do_##name##_TO : LOAD_AT(type, wide, out##_TO, NEAR(fp[RB]), 1);        \
+    do_##name##_RB : LOAD_AT(type, wide, out, NEAR(ival), 1);               \
+    do_##name##_RB_TO : LOAD_AT(type, wide, out##_TO, NEAR(ival), 1);       \
+    do_##name##_SUM_TO : LOAD_AT(type, wide, out##_TO, SUM(fp[RB]), 2);     \
+    do_##name##_SUM_RB : LOAD_AT(type, wide, out, SUM(ival), 2);            \
+    do_##name##_SUM_RB_TO : LOAD_AT(type, wide, out##_TO, SUM(ival), 2);
+    LOADS_WITH_REG(X)
+#undef X
+#define STORE_AT(type, value, address, words)                  \
     do {                                                       \
         uint64_t at_ = (address);                              \
-        type v_ = (type)fp[RB];                                \
+        type v_ = (type)(value);                               \
         if (UNLIKELY(at_ + sizeof v_ > mem_size))              \
             BEYOND(at_ + sizeof v_);                           \
         memcpy(mem + at_, &v_, sizeof v_);                     \
         NEXT(words);                                           \
     } while (0)
-#define X(name, type)                                                             \
-    do_##name : STORE_AT(type, (uint64_t)(uint32_t)fp[RA] + RC, 1);               \
-    do_##name##_FAR : STORE_AT(type, (uint64_t)(uint32_t)fp[RA] + pc[1], 2);      \
-    do_##name##_AT : STORE_AT(type, pc[1], 2);
+#define X(name, type, reg)                                                                 \
+    do_##name : STORE_AT(type, fp[RB], NEAR(fp[RA]), 1);                                   \
+    do_##name##_FAR : STORE_AT(type, fp[RB], (uint64_t)(uint32_t)fp[RA] + pc[1], 2);       \
+    do_##name##_AT : STORE_AT(type, fp[RB], pc[1], 2);
     STORES(X)
+#undef X
+#define X(name, type, reg)                                                \
+    do_##name##_RA : STORE_AT(type, fp[RB], NEAR(ival), 1);               \
+    do_##name##_RB : STORE_AT(type, reg, NEAR(fp[RA]), 1);                \
+    do_##name##_AT_RB : STORE_AT(type, reg, pc[1], 2);
+    STORES_WITH_REG(X)
 #undef X
     /* Allocates the bytes that an access needs, then runs its word again. */
 beyond:
@@ -746,56 +810,6 @@ beyond:
     DISPATCH;
 
     /* ---- Pairs ---- */
-#define FIRST_I32(expr)                                      \
-    do {                                                     \
-        uint32_t a = (uint32_t)fp[RB], b = (uint32_t)fp[RC]; \
-        fp[RA] = (uint32_t)(expr);                           \
-    } while (0)
-#define FIRST_I32_K(expr)                                      \
-    do {                                                       \
-        uint32_t a = (uint32_t)fp[RB], b = (uint32_t)RC_SIGNED; \
-        fp[RA] = (uint32_t)(expr);                             \
-    } while (0)
-#define FIRST_F64(func) fp[RA] = num_f64_bits(func(F64_OF(fp[RB]), F64_OF(fp[RC])))
-#define FIRST_LOAD(type)                                  \
-    do {                                                  \
-        uint64_t at_ = (uint64_t)(uint32_t)fp[RB] + RC;   \
-        type v_;                                          \
-        if (UNLIKELY(at_ + sizeof v_ > mem_size))         \
-            BEYOND(at_ + sizeof v_);                      \
-        memcpy(&v_, mem + at_, sizeof v_);                \
-        fp[RA] = v_;                                      \
-    } while (0)
-#define FIRST_STORE(type)                                 \
-    do {                                                  \
-        uint64_t at_ = (uint64_t)(uint32_t)fp[RA] + RC;   \
-        type v_ = (type)fp[RB];                           \
-        if (UNLIKELY(at_ + sizeof v_ > mem_size))         \
-            BEYOND(at_ + sizeof v_);                      \
-        memcpy(mem + at_, &v_, sizeof v_);                \
-    } while (0)
-#define BODY_I32_ADD_K FIRST_I32_K(a + b)
-#define BODY_I32_AND_K FIRST_I32_K(a &b)
-#define BODY_I32_SHL_K FIRST_I32_K(num_i32_shl(a, b))
-#define BODY_I32_SHR_U_K FIRST_I32_K(num_i32_shr_u(a, b))
-#define BODY_I32_ROTL_K FIRST_I32_K(num_i32_rotl(a, b))
-#define BODY_I32_ADD FIRST_I32(a + b)
-#define BODY_I32_XOR FIRST_I32(a ^ b)
-#define BODY_I32_AND FIRST_I32(a &b)
-#define BODY_I32_MUL FIRST_I32(a *b)
-#define BODY_MOV fp[RA] = fp[RB]
-#define BODY_CONST32 fp[RA] = (uint32_t)(*pc >> 32)
-#define BODY_I32_LOAD FIRST_LOAD(uint32_t)
-#define BODY_I32_LOAD8_U FIRST_LOAD(uint8_t)
-#define BODY_I64_LOAD FIRST_LOAD(uint64_t)
-#define BODY_F64_LOAD FIRST_LOAD(uint64_t)
-#define BODY_I32_STORE FIRST_STORE(uint32_t)
-#define BODY_I32_STORE8 FIRST_STORE(uint8_t)
-#define BODY_I64_STORE FIRST_STORE(uint64_t)
-#define BODY_F64_STORE FIRST_STORE(uint64_t)
-#define BODY_F64_ADD FIRST_F64(num_f64_add)
-#define BODY_F64_SUB FIRST_F64(num_f64_sub)
-#define BODY_F64_MUL FIRST_F64(num_f64_mul)
 #define X(first, number, label)   \
     pair_##first##_##label : {    \
         BODY_##first;             \
@@ -833,7 +847,7 @@ do_MEMORY_SIZE:
 
     /* ---- Moving values ---- */
 do_MOV:
-    fp[RA] = fp[RB];
+    OUT(fp[RB]);
     NEXT(1);
 do_MOV2:
     put128(&fp[RA], get128(&fp[RB]));
@@ -842,10 +856,19 @@ do_MOVN:
     memmove(&fp[RA], &fp[RB], RC * sizeof *fp);
     NEXT(1);
 do_CONST32:
-    fp[RA] = (uint32_t)(*pc >> 32);
+    OUT((uint32_t)(*pc >> 32));
     NEXT(1);
+do_CONST32_TO:
+    OUT_TO((uint32_t)(*pc >> 32));
+    NEXT(1);
+do_CONST_F64:
+    OUT_F64(F64_OF(pc[1]));
+    NEXT(2);
+do_CONST_F64_TO:
+    OUT_F64_TO(F64_OF(pc[1]));
+    NEXT(2);
 do_CONST64:
-    fp[RA] = pc[1];
+    OUT(pc[1]);
     NEXT(2);
 do_CONST128:
     fp[RA] = pc[1];
@@ -853,7 +876,7 @@ do_CONST128:
     NEXT(3);
 do_SELECT1 : {
     uint64_t a = fp[RB], b = fp[RC];
-    fp[RA] = (uint32_t)fp[pc[1]] ? a : b;
+    OUT((uint32_t)fp[pc[1]] ? a : b);
     NEXT(2);
 }
 do_SELECT2 : {
@@ -862,7 +885,7 @@ do_SELECT2 : {
     NEXT(2);
 }
 do_GLOBAL_GET1:
-    fp[RA] = inst->globals[*pc >> 32]->value[0];
+    OUT(inst->globals[*pc >> 32]->value[0]);
     NEXT(1);
 do_GLOBAL_GET2:
     put128(&fp[RA], get128(inst->globals[*pc >> 32]->value));
@@ -918,6 +941,10 @@ do_BR_TRUE:
     BRANCH_IF((uint32_t)fp[RA] != 0);
 do_BR_FALSE:
     BRANCH_IF((uint32_t)fp[RA] == 0);
+do_BR_TRUE_RA:
+    BRANCH_IF((uint32_t)ival != 0);
+do_BR_FALSE_RA:
+    BRANCH_IF((uint32_t)ival == 0);
 do_BR_VALUES:
     if ((uint32_t)fp[RA] != 0)
         goto take_values;
@@ -952,8 +979,10 @@ take_values:
     memmove(&fp[RB], &fp[RC], pc[2] * sizeof *fp);
     pc += 1 + (int64_t)(int32_t)pc[1];
     DISPATCH;
-do_SWITCH : {
-    uint64_t i = (uint32_t)fp[RA], n = pc[1];
+do_SWITCH:
+    ival = fp[RA];
+do_SWITCH_RA : {
+    uint64_t i = (uint32_t)ival, n = pc[1];
     const uint64_t *at = pc + 2 + (i < n ? i : n);
     needed = *at >> 32;
     if (UNLIKELY((uint64_t)fuel < needed))
@@ -1136,7 +1165,9 @@ host_return:
     }
 
 do_RET1:
-    fp[0] = fp[RA];
+    ival = fp[RA];
+do_RET1_RA:
+    fp[0] = ival;
     goto do_RET0;
 do_RETN:
     memmove(fp, &fp[RA], RB * sizeof *fp);

@@ -41,24 +41,47 @@
     X(I32_STORE) X(I64_STORE) X(F32_STORE) X(F64_STORE) X(I32_STORE8) X(I32_STORE16) \
     X(I64_STORE8) X(I64_STORE16) X(I64_STORE32)
 
+/*
+ * Instructions that have forms for the value registers of the interpreter (docs/internals/
+ * cell-engine.md, 3). COMMUTING_OPS and ORDERED_OPS differ in what stands for "c is in the register":
+ * the first swap their operands.
+ */
+#define COMMUTING_OPS(X)                                                                        \
+    X(I32_ADD) X(I32_MUL) X(I32_AND) X(I32_OR) X(I32_XOR)                                       \
+    X(I64_ADD) X(I64_MUL) X(I64_AND) X(I64_OR) X(I64_XOR)
+#define ORDERED_OPS(X)                                                                          \
+    X(I32_SUB) X(I32_SHL) X(I32_SHR_S) X(I32_SHR_U) X(I32_ROTL) X(I32_ROTR)                     \
+    X(I64_SUB) X(I64_SHL) X(I64_SHR_S) X(I64_SHR_U) X(I64_ROTL) X(I64_ROTR)
+#define REG_F64_COMMUTING(X) X(F64_ADD) X(F64_MUL)
+#define REG_F64_ORDERED(X) X(F64_SUB) X(F64_DIV)
+#define REG_INT_LOADS(X) \
+    X(I32_LOAD) X(I64_LOAD) X(I32_LOAD8_S) X(I32_LOAD8_U) X(I32_LOAD16_S) X(I32_LOAD16_U)
+#define REG_LOADS(X) REG_INT_LOADS(X) X(F64_LOAD)
+#define REG_STORES(X) X(I32_STORE) X(I64_STORE) X(I32_STORE8) X(I32_STORE16) X(F64_STORE)
+
 /* Instructions of the engine. Braces stand for the words that follow {op, a, b, c}. */
 #define ENGINE_OPS(X)                                                                             \
     X(MOV)        /* a = b */                                                                     \
     X(MOV2)       /* a = b, for a v128 */                                                         \
     X(MOVN)       /* copy c slots from b.. to a.. */                                              \
     X(CONST32)    /* a = b | c << 16 */                                                           \
+    X(CONST32_TO)                                                                                 \
     X(CONST64)    /* a = value; {value} */                                                        \
+    X(CONST_F64)  /* a = double; {value} */                                                       \
+    X(CONST_F64_TO)                                                                               \
     X(CONST128)   /* a = v128; {low}{high} */                                                     \
     X(SELECT1)    /* a = d ? b : c; {d} */                                                        \
     X(SELECT2)                                                                                    \
     X(BR_ALWAYS)  /* jump; {branch} */                                                            \
     X(BR_TRUE)    /* jump if a is not 0; {branch} */                                              \
     X(BR_FALSE)                                                                                   \
+    X(BR_TRUE_RA) X(BR_FALSE_RA)                                                                  \
     X(BR_VALUES)  /* if a: copy n slots c.. to b.., jump; {branch}{n}; pays for itself */         \
     X(BR_NULL)    /* like BR_VALUES, but if reference a is null; {branch}{n} */                   \
     X(BR_NOT_NULL)                                                                                \
     X(BR_CAST)    /* like BR_VALUES, but if a is of the type; {branch}{n}{type, negate} */        \
     X(SWITCH)     /* jump by branch a, or n if a > n; {n}{branch} * (n + 1), cost: 32 bits */     \
+    X(SWITCH_RA)                                                                                  \
     X(CALL_FN)    /* call; a: slots of the callee; {function, cost after the call} */             \
     X(CALL_TABLE) /* like CALL_FN, but of element b of a table; {type, table}{0, cost after} */   \
     X(CALL_REF_)  /* like CALL_FN, but of reference b; {0, cost after} */                         \
@@ -67,6 +90,7 @@
     X(TAIL_REF)   /* like TAIL_FN, but of reference c */                                          \
     X(RET0)                                                                                       \
     X(RET1)       /* return the value of a */                                                     \
+    X(RET1_RA)                                                                                    \
     X(RETN)       /* return the values of b slots from a on */                                    \
     X(GLOBAL_GET1) X(GLOBAL_GET2) X(GLOBAL_SET1) X(GLOBAL_SET2)                                   \
     X(MEM_LOAD)   /* a = load at address b of any memory; {row, memory, lane}{offset} */          \
@@ -110,6 +134,28 @@ enum iop {
 #undef X
 #define X(name) I_##name,
     ENGINE_OPS(X)
+#undef X
+/*
+ * Forms for the value registers. RA, RB, RC: operand a, b or c is in the register. TO: the result
+ * stays in the register and is not written to slot a.
+ */
+#define X(name) I_##name##_TO, I_##name##_RB, I_##name##_RB_TO,
+    COMMUTING_OPS(X) ORDERED_OPS(X) REG_F64_COMMUTING(X) REG_F64_ORDERED(X) REG_LOADS(X)
+#undef X
+#define X(name) I_##name##_RC, I_##name##_RC_TO,
+    ORDERED_OPS(X) REG_F64_ORDERED(X)
+#undef X
+#define X(name) I_##name##_K_TO, I_##name##_K_RB, I_##name##_K_RB_TO,
+    ALU_OPS(X)
+#undef X
+#define X(name) I_BR_##name##_RA, I_BR_##name##_K_RA,
+    INT_CMPS(X)
+#undef X
+#define X(name) I_##name##_SUM_TO, I_##name##_SUM_RB, I_##name##_SUM_RB_TO,
+    REG_LOADS(X)
+#undef X
+#define X(name) I_##name##_RA, I_##name##_RB, I_##name##_AT_RB,
+    REG_STORES(X)
 #undef X
     IOP_COUNT
 };

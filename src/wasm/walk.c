@@ -503,7 +503,7 @@ INLINE bool do_const(struct scratch *w, const bool emit, uint8_t byte) {
     if (r->failed)
         return false;
     if (emit && !w->dead)
-        em_const(w, k);
+        em_const(w, 0x7fu - (byte - 0x41u), k);
     return push_out(w, emit, 0x7fu - (byte - 0x41u));
 }
 

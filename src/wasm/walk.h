@@ -64,6 +64,13 @@ struct site {
     uint8_t field;
 };
 
+/* A value register of the interpreter: the slot whose value it has (NO_LINK: unknown), and the
+   position and number of the instruction that made the value. */
+struct value_reg {
+    uint32_t slot, at;
+    uint16_t code;
+};
+
 struct catch_clause {
     uint32_t tag;
     uint32_t depth;
@@ -120,6 +127,8 @@ struct scratch {
     uint32_t
         pair_first; /* number + 1 (pairs.h) of the instruction at pair_at, if it may begin a pair */
     uint32_t pair_at;
+    uint32_t paired, paired_at; /* number + 1 of the first instruction of the last pair */
+    struct value_reg int_reg, f64_reg;
     uint32_t pending_site; /* site of the present call, which pays for the fuel block after it */
     uint32_t pending_kind;
     struct opnd out; /* the result of the present instruction */
@@ -136,7 +145,7 @@ bool em_push(struct scratch *w, uint32_t type); /* false: out of memory */
 void em_local_get(struct scratch *w, uint32_t i);
 void em_local_set(struct scratch *w, uint32_t i);
 void em_local_tee(struct scratch *w, uint32_t i);
-void em_const(struct scratch *w, uint64_t k);
+void em_const(struct scratch *w, uint32_t type, uint64_t k);
 void em_const128(struct scratch *w, const uint8_t *bytes);
 void em_numeric(struct scratch *w, uint8_t byte, unsigned n_in);
 void em_load(struct scratch *w, uint32_t row, uint32_t mem, uint64_t offset);

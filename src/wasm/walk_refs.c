@@ -9,7 +9,7 @@ bool walk_ref_null(struct scratch *w, const bool emit) {
     if (w->r.failed)
         return false;
     if (emit && !w->dead)
-        em_const(w, 0);
+        em_const(w, WASM_REF, 0);
     return push_out(w, emit, WASM_REF | WASM_NULLABLE | heap);
 }
 
