@@ -16,6 +16,7 @@ void session_init(struct session *s, struct link *l, const struct job *job) {
     *s = (struct session){
         .link = l,
         .job = job,
+        .call = job->options,
         .allowed = job->options->allow,
         .output = BUF(JAIL_MAX_TEXT),
         .log = BUF(JAIL_MAX_BLOB),

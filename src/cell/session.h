@@ -32,6 +32,13 @@ struct job {
     int program_count;
 };
 
+/* How far a run is. */
+enum run_phase {
+    RUN_CALLS,       /* the function was called */
+    RUN_BEGINS,      /* memories and tables are initialized, and the start function runs */
+    RUN_INITIALIZES, /* _initialize of a library runs */
+};
+
 struct session {
     struct link *link;
     const struct job *job;
@@ -40,6 +47,9 @@ struct session {
     uint64_t pages; /* --memory */
     struct wasm_store *store;
     struct wasm_instance *instance;
+    enum run_phase phase;
+    const struct cell_options
+        *call; /* the function and its arguments: those of the job or a state */
     bool is_text;
     struct wat_module text;
     struct slice input;

@@ -16,6 +16,11 @@ int read_arguments(struct session *s, struct slice function, struct cell_values 
 /* Instantiates the module, then calls the function, unless its name is empty. */
 int run_whole(struct session *s, struct slice function, const struct cell_values *args,
               uint64_t fuel, struct ending *ret);
+/* Writes the call that comes next in front of a state, if the function was not called yet. */
+bool next_call_save(const struct session *s, struct buf *ret);
+/* Takes it from the front of *state, if it is there. The texts in *o point into the state. */
+int next_call_resume(struct session *s, struct slice *state, struct cell_options *o,
+                     struct err *err);
 /* Makes the store from a saved state. After a failure the session has no store. */
 int resume_store(struct session *s, struct slice state, struct err *err);
 /* Sends the state of the stopped program to the parent process; as a warm image, with its head. */

@@ -64,8 +64,8 @@ static int no_entry(struct session *s) {
 
 int chosen_function(struct session *s, struct slice *ret) {
     *ret = (struct slice){0};
-    if (s->job->options->invoke)
-        *ret = text_slice(s->job->options->invoke);
+    if (s->call->invoke)
+        *ret = text_slice(s->call->invoke);
     else if (exports_plain(s, "_start"))
         *ret = text_slice("_start");
     else if (exports_plain(s, "main"))
@@ -84,7 +84,7 @@ static bool find_export(const struct session *s, struct slice name, struct wasm_
 
 /* Reads the arguments with the types of the function's parameters. */
 int read_arguments(struct session *s, struct slice function, struct cell_values *ret) {
-    const struct cell_options *o = s->job->options;
+    const struct cell_options *o = s->call;
     struct wasm_export x;
     struct err err;
     *ret = (struct cell_values){0};
@@ -309,7 +309,8 @@ static int log_full(struct session *s) {
 int send_state(struct session *s, bool is_image) {
     struct buf state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
     struct err err;
-    if ((s->has_capabilities && !host_capabilities_save(s, &state)) ||
+    err_set(&err, ERR_LIMIT, "the state is larger than %d MiB", JAIL_MAX_BLOB >> 20);
+    if (!next_call_save(s, &state) || (s->has_capabilities && !host_capabilities_save(s, &state)) ||
         (s->has_wasi && !host_wasi_save(s, &state)) || wasm_capture(s->store, &state, &err) < 0)
         return session_fail(s, err.code == ERR_LIMIT ? CELL_LIMIT : CELL_STATE, &err);
     if (is_image)
@@ -361,18 +362,26 @@ int resume_store(struct session *s, struct slice state, struct err *err) {
     return 0;
 }
 
-static int resume(struct session *s, struct ending *ret) {
-    struct err err;
-    if (resume_store(s, s->job->state, &err) < 0) {
-        err_wrap(&err, "cannot resume '%s'", s->job->options->resume);
-        return session_fail(s, CELL_STATE, &err);
-    }
-    if (s->job->options->has_fuel)
-        wasm_fuel_add(s->store, s->job->options->fuel);
-    return session_drive(s, ret);
-}
-
 /* --- run --- */
+
+/*
+ * Calls the function, unless it is empty, after the instantiation or initialization in *ret. A
+ * library of WASI (a reactor) has to be initialized before its functions are called.
+ */
+static int run_on(struct session *s, struct slice function, const struct cell_values *args,
+                  struct ending *ret) {
+    if (ret->outcome != WASM_DONE || ret->has_exited || !function.len)
+        return CELL_OK;
+    if (s->phase == RUN_BEGINS && s->has_wasi && exports_plain(s, "_initialize") &&
+        !exports_plain(s, "_start")) {
+        s->phase = RUN_INITIALIZES;
+        int code = session_call(s, text_slice("_initialize"), &(struct cell_values){0}, ret);
+        if (code != CELL_OK || ret->outcome != WASM_DONE || ret->has_exited)
+            return code;
+    }
+    s->phase = RUN_CALLS;
+    return session_call(s, function, args, ret);
+}
 
 /*
  * Initializes memories and tables, runs the start function, then calls `function` unless it is
@@ -384,17 +393,9 @@ int run_whole(struct session *s, struct slice function, const struct cell_values
     if (code != CELL_OK)
         return code;
     wasm_fuel_add(s->store, fuel);
+    s->phase = RUN_BEGINS;
     code = session_drive(s, ret);
-    if (code != CELL_OK || ret->outcome != WASM_DONE || ret->has_exited || !function.len)
-        return code;
-    /* A library of WASI (a reactor) has to be initialized before its functions are called. */
-    struct slice first = text_slice("_initialize");
-    if (s->has_wasi && exports_plain(s, "_initialize") && !exports_plain(s, "_start")) {
-        code = session_call(s, first, &(struct cell_values){0}, ret);
-        if (code != CELL_OK || ret->outcome != WASM_DONE || ret->has_exited)
-            return code;
-    }
-    return session_call(s, function, args, ret);
+    return code == CELL_OK ? run_on(s, function, args, ret) : code;
 }
 
 int run_new(struct session *s, struct ending *ret) {
@@ -409,12 +410,47 @@ int run_new(struct session *s, struct ending *ret) {
     return code == CELL_OK ? run_whole(s, function, &args, o->fuel, ret) : code;
 }
 
+static int cannot_resume(struct session *s, struct err *err) {
+    err_wrap(err, "cannot resume '%s'", s->job->options->resume);
+    return session_fail(s, CELL_STATE, err);
+}
+
+/* The state may have been saved before the call of the function, which it then names. */
+static int resume_with(struct session *s, struct slice state, struct ending *ret) {
+    struct slice function = {0};
+    struct cell_values args = {0};
+    struct err err;
+    if (resume_store(s, state, &err) < 0)
+        return cannot_resume(s, &err);
+    bool is_called = s->phase == RUN_CALLS;
+    int code = is_called ? CELL_OK : chosen_function(s, &function);
+    if (code == CELL_OK && !is_called)
+        code = read_arguments(s, function, &args);
+    if (code != CELL_OK)
+        return code;
+    if (s->job->options->has_fuel)
+        wasm_fuel_add(s->store, s->job->options->fuel);
+    code = session_drive(s, ret);
+    return code == CELL_OK && !is_called ? run_on(s, function, &args, ret) : code;
+}
+
+static int resume(struct session *s, struct cell_options *call, struct ending *ret) {
+    struct slice state = s->job->state;
+    struct err err;
+    return next_call_resume(s, &state, call, &err) < 0 ? cannot_resume(s, &err)
+                                                       : resume_with(s, state, ret);
+}
+
 static int run_loaded(struct session *s) {
     const struct cell_options *o = s->job->options;
+    struct cell_options call = *o;
     struct ending e = {0};
+    s->call = &call;
     int code = session_check_grants(s, o->grants, o->grant_count);
     if (code == CELL_OK)
-        code = o->resume ? resume(s, &e) : s->job->warm.len ? run_warm(s, &e) : run_new(s, &e);
+        code = o->resume          ? resume(s, &call, &e)
+               : s->job->warm.len ? run_warm(s, &e)
+                                  : run_new(s, &e);
     if (code != CELL_OK)
         return code;
     if (s->recording && !end_log(s, &e))

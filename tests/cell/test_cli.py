@@ -295,6 +295,47 @@ def test_suspend_and_resume_end_as_one_run(files):
         assert rest == whole
 
 
+BEGINS = """(module (global $n (mut i32) (i32.const 0))
+  (func $first (local $i i32) (loop $more (local.set $i (i32.add (local.get $i) (i32.const 1)))
+    (br_if $more (i32.lt_u (local.get $i) (i32.const 20)))) (global.set $n (local.get $i)))
+  (start $first)
+  (func (export "_start") (if (i32.ne (global.get $n) (i32.const 20)) (then unreachable)) (global.set $n (i32.const 40)))
+  (func (export "sum") (param i32 i64) (result i64)
+    (i64.add (i64.extend_i32_u (i32.add (global.get $n) (local.get 0))) (local.get 1))))"""
+LIBRARY = """(module (import "wasi_snapshot_preview1" "sched_yield" (func (result i32))) (memory (export "memory") 1)
+  (global $n (mut i32) (i32.const 0)) (func $once (global.set $n (i32.add (global.get $n) (i32.const 1)))) (start $once)
+  (func (export "_initialize") (global.set $n (i32.add (global.get $n) (i32.const 10))) nop nop nop)
+  (func (export "get") (result i32) (global.get $n)))"""
+
+
+@pytest.mark.parametrize("text,call", [(BEGINS, ()), (BEGINS, ("--invoke", "sum", "-1", "5")), (LIBRARY, ("--invoke", "get"))],
+                         ids=["_start", "invoke", "library"])
+def test_program_suspended_before_its_function_calls_it_after_resume(files, text, call):
+    (files / "begins.wat").write_text(text)
+    whole = json.loads(cell("run", "begins.wat", "--json", *call, cwd=files).stdout)
+    assert whole["outcome"] == "done"
+    for stop in range(1, whole["fuel"]):
+        options = ("--json", *call)
+        for at in (stop, stop + 1):  # the second run is suspended too
+            cell("run", "begins.wat", *options, "--suspend-at", at, "--out", "state", cwd=files)
+            options = ("--json", "--resume", "state")
+        if stop + 1 < whole["fuel"]:
+            rest = json.loads(cell("run", "begins.wat", *options, cwd=files).stdout)
+            assert rest == whole, (stop, rest)
+
+
+def test_state_with_a_damaged_call_is_refused(files):
+    (files / "begins.wat").write_text(BEGINS)
+    cell("run", "begins.wat", "--invoke", "sum", "-1", "5", "--suspend-at", 3, "--out", "state", cwd=files)
+    state = (files / "state").read_bytes()
+    assert state.startswith(b"CRLNEXT\0\1") and b"sum\0-1\0005\0" in state
+    for damaged in (state[:12], state[:8] + b"\0" + state[9:], state[:8] + b"\7" + state[9:], state[:9] + b"\0\0\0\0" + state[13:],
+                    state[:9] + b"\xff\xff\xff\xff" + state[13:], state.replace(b"sum\0", b"sun\0"), state.replace(b"-1\0", b"-x\0")):
+        (files / "state").write_bytes(damaged)
+        done = cell("run", "begins.wat", "--resume", "state", cwd=files)
+        assert done.returncode in (2, 6), (damaged[:40], done)
+
+
 def test_out_of_fuel_is_a_suspension(files):
     whole = json.loads(cell("run", "count.wat", "--json", "--invoke", "count", 50, cwd=files).stdout)
     first = cell("run", "count.wat", "--invoke", "count", 50, "--fuel", 1123, "--out", "state", cwd=files)
