@@ -19,13 +19,15 @@ struct model_call {
     struct buf body; /* the request, the same for every attempt */
     char url[CONF_TEXT_SIZE + 32];
     bool stream;
-    struct cost worst;
+    struct model_size size;
+    uint64_t max_tokens;
     struct rehearsal_ask ask; /* for a rehearsal (scripted model); its text is in `body` */
     unsigned attempt;         /* number of attempts so far */
     uint64_t deadline;        /* end of all attempts, on the loop's clock; 0: none */
 
     /* The members from here to `err` belong to the current attempt. */
     struct paid paid;
+    struct model_guess guess; /* the cost that is held; zero without a ledger */
     struct fetch *fetch;
     struct model_stream *reader;
     struct buf whole; /* an answer that is not a stream, or the body of an error */
@@ -131,9 +133,40 @@ static void attempt_fail(struct model_call *c, enum model_failure failure) {
     loop_timer_start(c->timer, wait_ms, 0);
 }
 
+/* ---- Paying ---- */
+
+static struct model_subject client_subject(const struct model_call *c) {
+    return (struct model_subject){c->account, c->options.provider->model, c->options.row};
+}
+
 static void attempt_win(struct model_call *c) {
-    paid_settle(&c->paid, c->answer.has_usage ? &c->answer.usage : NULL);
+    const struct model_subject who = client_subject(c);
+    bool known = c->answer.has_usage;
+    if (c->paid.ledger && known)
+        model_estimate_learn(ledger_estimates(c->paid.ledger), &who, &c->size, &c->answer.usage);
+    paid_settle(&c->paid, known ? &c->answer.usage : NULL);
+    if (!known)
+        c->answer.usage = c->guess.usage;
     client_finish(c, MODEL_FAIL_NONE);
+}
+
+/* An answer that was cut costs the held amount, or what was received of it if that is more. */
+static void attempt_settle_part(struct model_call *c) {
+    const struct model_subject who = client_subject(c);
+    struct model_usage usage = {0};
+    if (!c->reader || !c->paid.ledger) {
+        paid_settle(&c->paid, NULL);
+        return;
+    }
+    if (!model_stream_usage(c->reader, &usage) || model_usage_total(&usage) <= usage.out)
+        usage.in = c->guess.usage.in;
+    const uint64_t received =
+        model_estimate_text(ledger_estimates(c->paid.ledger), &who, model_stream_bytes(c->reader));
+    if (received > usage.out)
+        usage.out = received;
+    bool is_more = model_cost(c->options.row, &usage).micro > c->guess.cost.micro ||
+                   model_usage_total(&usage) > c->guess.cost.tokens;
+    paid_settle(&c->paid, is_more ? &usage : NULL);
 }
 
 /* ---- Receiving an answer ---- */
@@ -186,8 +219,7 @@ static const enum model_failure failures[] = {
     [FETCH_LARGE] = MODEL_FAIL_LARGE,
 };
 
-/* A request that the provider refused costs nothing; an answer that was cut off costs the held
- * (reserved) amount. */
+/* A request that the provider refused costs nothing. */
 static void client_on_end(void *arg, enum fetch_end end, const char *why) {
     struct model_call *c = arg;
     c->fetch = NULL;
@@ -213,7 +245,7 @@ static void client_on_end(void *arg, enum fetch_end end, const char *why) {
     if (end == FETCH_CONNECT || end == FETCH_TRUST)
         paid_nothing(&c->paid);
     else
-        paid_settle(&c->paid, NULL);
+        attempt_settle_part(c);
     attempt_fail(c, c->failure);
 }
 
@@ -327,9 +359,13 @@ static void on_held(void *arg, const struct err *err) {
 }
 
 static void attempt_pay(struct model_call *c) {
-    if (!c->paid.ledger)
+    const struct model_subject who = client_subject(c);
+    if (!c->paid.ledger) {
         attempt_send(c);
-    else if (paid_hold(&c->paid, &c->worst, &c->worst, on_held, c, &c->err) < 0)
+        return;
+    }
+    c->guess = model_estimate(ledger_estimates(c->paid.ledger), &who, &c->size, c->max_tokens);
+    if (paid_hold(&c->paid, &c->guess.cost, &c->guess.cost, on_held, c, &c->err) < 0)
         client_finish(c, MODEL_FAIL_BUDGET);
 }
 
@@ -365,6 +401,14 @@ static int encode(struct model_call *c, const struct model_request *request, str
     return 0;
 }
 
+/* Measures the request as the gateway does. A rehearsal has only the last tool result. */
+static void client_measure(struct model_call *c) {
+    const struct model_codec *codec = c->options.provider->codec;
+    json_t *root = codec ? json_loadb(c->body.data, c->body.len, 0, NULL) : NULL;
+    c->size = root ? model_size_of(codec, root) : (struct model_size){.bytes = c->body.len};
+    json_decref(root);
+}
+
 static void set_options(struct model_call *c, const struct model_call_options *o) {
     c->options = *o;
     if (!o->attempts_max)
@@ -395,7 +439,8 @@ int model_call_start(struct loop *loop, struct fetcher *fetcher,
         call_free(c);
         return -1;
     }
-    c->worst = model_worst_cost(options->row, c->body.len, request->max_tokens);
+    client_measure(c);
+    c->max_tokens = request->max_tokens;
     loop_timer_start(c->timer, 0, 0);
     *ret = c;
     return 0;
@@ -407,7 +452,7 @@ void model_call_cancel(struct model_call *c) {
     if (c->fetch)
         fetch_cancel(c->fetch);
     if (under_way)
-        paid_settle(&c->paid, NULL);
+        attempt_settle_part(c);
     else
         paid_nothing(&c->paid);
     if (c->telling)

@@ -41,6 +41,7 @@ struct model_call_events {
     /*
      * Called once at the end. answer NULL: the call failed, see err. To keep the answer, move it:
      * *mine = *answer, *answer = (struct model_answer){0}. The call is freed when this returns.
+     * An answer without has_usage has the estimated usage.
      */
     void (*on_done)(void *arg, struct model_answer *answer, enum model_failure failure,
                     const struct err *err);

@@ -45,16 +45,6 @@ uint64_t model_window(const struct conf_model *row) {
     return row && row->window ? row->window : MODEL_WINDOW_UNKNOWN;
 }
 
-struct model_usage model_worst(const struct conf_model *row, size_t request_bytes,
-                               uint64_t max_tokens) {
-    /* Tokens that providers add to a request themselves, such as instructions about tools. */
-    enum { AROUND = 2048 };
-    uint64_t in = request_bytes + AROUND;
-    if (row && row->window && in > row->window)
-        in = row->window;
-    return (struct model_usage){.in = in, .out = max_tokens};
-}
-
 uint64_t model_dearest_input(const struct conf_model *row) {
     uint64_t most = row->in;
     const uint64_t others[] = {row->cache_read, row->cache_write, row->cache_write_long};
@@ -62,14 +52,4 @@ uint64_t model_dearest_input(const struct conf_model *row) {
         if (others[i] > most)
             most = others[i];
     return most;
-}
-
-struct cost model_worst_cost(const struct conf_model *row, size_t request_bytes,
-                             uint64_t max_tokens) {
-    struct model_usage worst = model_worst(row, request_bytes, max_tokens);
-    if (!row)
-        return model_cost(NULL, &worst);
-    struct conf_model dear = *row;
-    dear.in = model_dearest_input(row);
-    return model_cost(&dear, &worst);
 }

@@ -31,7 +31,7 @@ struct aside {
     const json_t *schema;
     char *schema_text;
     struct model_call *call;
-    uint64_t intent, request_bytes;
+    uint64_t intent;
     struct arena arena; /* memory for the current item */
     struct buf file;
     bool reading, stop, whole;
@@ -130,11 +130,8 @@ static void answered(void *arg, struct model_answer *answer, enum model_failure 
         aside_fail(s, &why);
         return;
     }
-    struct run_event e = {.kind = RUN_ASIDE,
-                          .has_usage = answer->has_usage,
-                          .usage = answer->has_usage
-                                       ? answer->usage
-                                       : model_worst(l->row, s->request_bytes, ANSWER_TOKENS)};
+    struct run_event e = {
+        .kind = RUN_ASIDE, .has_usage = answer->has_usage, .usage = answer->usage};
     e.micro = model_cost(l->row, &e.usage).micro;
     (void)live_add(l, &e);
     take_answer(s, answer);
@@ -159,7 +156,6 @@ static int aside_ask(struct aside *s, const char *text, struct err *err) {
     const struct model_call_events events = {.on_done = answered};
     const struct model_call_options options = live_call_options(l);
     const struct run_record what = {"run.aside", l->run.start.machine, NULL};
-    s->request_bytes = part.n;
     if (service_run_intent(l->runs->service, &l->who, &what, &s->intent, err) < 0)
         return -1;
     return model_call_start(l->runs->loop, l->runs->access.fetcher, &request, &options, &events, s,

@@ -127,8 +127,7 @@ static void model_done(void *arg, struct model_answer *answer, enum model_failur
         .purpose = l->purpose,
         .stop = answer->stop,
         .has_usage = answer->has_usage,
-        .usage =
-            answer->has_usage ? answer->usage : model_worst(l->row, l->model_bytes, l->model_max),
+        .usage = answer->usage,
         .request_bytes = l->model_bytes,
         .parts = answer->parts,
         .count = answer->count,

@@ -238,7 +238,7 @@ def test_a_fork_shares_what_is_left(daemon):
     for n, m in enumerate((third, first, box), 1):
         assert daemon.ask(m)[0] == 200
         assert {daemon.spent(x)["tokens_left"] for x in (box, first, second, third)} == {4000 - 43 * n}
-    # Spend on until the worst case of a call no longer fits: then it fits for none of them.
+    # Spend on until the estimate of a call no longer fits: then it fits for none of them.
     left = 4000 - 43 * 3
     while daemon.ask(second)[0] == 200:
         left -= 43

@@ -135,7 +135,7 @@ def test_only_finish_is_left_when_a_budget_is_spent(runs):
 
 
 def test_tokens(runs):
-    # The worst case of a call is held before it: a budget that is too small for one allows none.
+    # The estimate of a call is held before it: a budget that is too small for one allows none.
     view, t = runs.play([{"calls": [run("echo more")]}], tokens=2000)
     assert (view["status"], view["turns"]) == ("budget", 0) and notes(t, "spent")
     usage = {"in": 30000, "out": 1000}

@@ -315,7 +315,19 @@ static void a_budget_is_exceeded_only_by_errors_of_estimates(void **state) {
         runs, (double)most / 1e6, (double)total / runs / 1e6);
 }
 
-UNIT_MAIN(cmocka_unit_test(escapes_count_as_characters), cmocka_unit_test(images_are_left_out),
+static void input_is_at_most_the_window(void **state) {
+    struct model_estimates *e DEFER(estimates_freep) = model_estimates_new();
+    struct conf_model small = priced;
+    const struct model_subject who = {"a", "m", &small};
+    const struct model_size size = {.bytes = 60000};
+    (void)state;
+    small.window = 10000;
+    assert_int_equal(model_estimate(e, &who, &size, 500).usage.in, 10000);
+    assert_int_equal(model_estimate(e, &who, &size, 500).cost.micro, 10000 * 6 + 500 * 15);
+}
+
+UNIT_MAIN(cmocka_unit_test(input_is_at_most_the_window),
+          cmocka_unit_test(escapes_count_as_characters), cmocka_unit_test(images_are_left_out),
           cmocka_unit_test(what_looks_like_an_image_elsewhere_is_text),
           cmocka_unit_test(the_first_call_of_a_model_has_fixed_ratios),
           cmocka_unit_test(calls_of_the_same_account_and_model_correct_it),

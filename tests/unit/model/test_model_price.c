@@ -83,18 +83,17 @@ static void a_cost_is_exact_and_rounded_up(void **state) {
     assert_int_equal(model_cost(&dear, &u).micro, STORE_NUMBER_MAX);
 }
 
-static void the_worst_case_is_never_less_than_the_cost(void **state) {
+static void the_dearest_input_may_be_that_of_a_cache(void **state) {
+    (void)state;
+    struct conf_model m = row("m in=3 out=15 cache_write_long=6");
+    assert_int_equal(model_dearest_input(&m), m.cache_write_long);
+    m = row("m in=3 out=15 cache_read=0.3 cache_write=3 cache_write_long=3");
+    assert_int_equal(model_dearest_input(&m), m.in);
+}
+
+static void the_window_of_a_model_may_be_unknown(void **state) {
     (void)state;
     struct conf_model m = row("m in=3 out=15 cache_write_long=6 window=10000");
-    struct cost worst = model_worst_cost(&m, 4000, 500);
-    assert_int_equal(worst.tokens, 4000 + 2048 + 500);
-    assert_int_equal(worst.micro, (4000 + 2048) * 6 + 500 * 15);
-    /* Every byte a token, all of it written to the dearest cache. */
-    struct model_usage all = {.cache_write_long = 4000, .out = 500};
-    assert_true(model_cost(&m, &all).micro <= worst.micro);
-    assert_int_equal(model_worst(&m, 1 << 20, 500).in, 10000);
-    assert_int_equal(model_worst(&m, 10000, 500).in, 10000);
-    assert_int_equal(model_worst(NULL, 1 << 20, 500).in, (1 << 20) + 2048);
     assert_int_equal(model_window(NULL), 128000);
     assert_int_equal(model_window(&m), 10000);
 }
@@ -234,7 +233,8 @@ UNIT_MAIN(cmocka_unit_test(a_line_gives_prices_in_millionths),
           cmocka_unit_test(lines_of_no_sense_are_refused),
           cmocka_unit_test(the_nearest_name_is_the_models_row),
           cmocka_unit_test(a_cost_is_exact_and_rounded_up),
-          cmocka_unit_test(the_worst_case_is_never_less_than_the_cost),
+          cmocka_unit_test(the_dearest_input_may_be_that_of_a_cache),
+          cmocka_unit_test(the_window_of_a_model_may_be_unknown),
           cmocka_unit_test(providers_are_known_by_the_environment),
           cmocka_unit_test(what_is_missing_is_said_with_the_remedy),
           cmocka_unit_test(carrel_conf_adds_providers_and_a_default),
