@@ -234,6 +234,7 @@ struct machine {
     unsigned calls;              /* pending calls: each uses the machine until its reply comes */
     int uppers[PLAN_MAX_GRANTS]; /* changes of cow (copy-on-write) grants, in order; -1: none */
     bool uppers_lost;            /* `uppers` could not be opened again */
+    bool is_ending;              /* `destroy` was called: its guest is about to disappear */
     int doors[PLAN_GATE_FDS];    /* sockets of the gate, until the service takes them; -1: none */
     /*
      * Called once when the machine has ended (deadline, kill, destroy, failure of the host), with

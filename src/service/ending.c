@@ -291,8 +291,10 @@ static void ending_begin(struct live *l, const char *reason, bool own, bool fall
     l->row.state = MACHINE_ENDING;
     if (!falls)
         ending_write(l);
-    if (l->machine)
+    if (l->machine) {
         l->machine->on_end = NULL;
+        l->machine->is_ending = !falls;
+    }
     steps_end(l);
     images_machine_ends(l);
     rest_settled(l);

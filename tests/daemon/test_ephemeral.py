@@ -1,12 +1,15 @@
 """A machine that ends with its caller (`carrel run`): what is written about it, and when its caller is told."""
 import http.client
 import re
+import shutil
 import threading
 import time
 
 import pytest
+from carrel import ROOTLESS
 from daemon import Refused
 from faulty import Faulty
+from test_faults import spawner, strace
 
 RUNS = 20
 RUN = {"exec": {"command": "exit 7"}}
@@ -41,6 +44,20 @@ def test_a_run_takes_four_transactions(d):
         assert status(d) == 7
     d.until(lambda: is_over(d))
     assert 4 * RUNS <= commits(d) - before < 5 * RUNS
+
+
+@pytest.mark.skipif(ROOTLESS or not shutil.which("strace"), reason="without root or strace no requests are seen")
+def test_a_run_sends_two_requests_to_the_spawner(d):
+    """For a machine, and for its end. That the guest disappears then is no news."""
+    d.post("/v1/run", RUN)
+    d.until(lambda: is_over(d))
+    record = d.dir / "requests"
+    with strace(d, spawner(d), "-o", str(record), "-e", "trace=recvmsg"):
+        for _ in range(5):
+            assert status(d) == 7
+            d.until(lambda: is_over(d))
+    requests = [line for line in record.read_text().splitlines() if re.search(r"m-[a-z2-7]{6}", line)]
+    assert len(requests) == 2 * 5, requests
 
 
 def test_a_machine_without_a_command_is_written_too(d):

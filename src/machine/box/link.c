@@ -140,13 +140,15 @@ static void on_alive(void *arg, const struct plan_message *m, struct fd_message 
 /*
  * A closed connection does not prove that the machine has ended, because a guest accepts only a
  * limited number of connections. A machine whose guest broke the protocol is ended; a new box whose
- * guest died is created again.
+ * guest died is created again. For a machine that is ending there is nothing to find out.
  */
 void box_on_gone(void *arg) {
     struct box *b = arg;
     struct guest *g = b->fresh ? b->fresh : b->m.guest;
     struct err why = *guest_why_gone(g);
     guest_free(TAKE(b->fresh));
+    if (b->m.is_ending)
+        return;
     if (b->confirming && why.code == ERR_GONE) {
         err_set(&why, ERR_GONE, "machine '%s' died while it was created", b->m.id);
         err_remedy(&why, "create the machine again");
