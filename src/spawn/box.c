@@ -305,14 +305,19 @@ void box_kill(struct spawner *s, struct box *box) {
  * Removes the directory of a box in $CARREL_RUN/boxes. Removes the known files by name, and lists
  * the directory only if other files remain.
  */
-static int remove_place(struct spawner *s, const char *id) {
+static int remove_place(struct spawner *s, struct box *box) {
     static const char *const names[] = {"box", "guest.sock", "admin.sock"};
+    const char *id = box->id;
     char path[64];
+    if (box->left_place)
+        return 0;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         snprintf(path, sizeof(path), "%s/%s", id, names[i]);
         unlinkat(s->boxes, path, 0);
     }
-    return unlinkat(s->boxes, id, AT_REMOVEDIR) == 0 ? 0 : tree_remove(s->boxes, id);
+    int r = unlinkat(s->boxes, id, AT_REMOVEDIR) == 0 ? 0 : tree_remove(s->boxes, id);
+    box->left_place = r == 0;
+    return r;
 }
 
 /*
@@ -348,7 +353,7 @@ static void bury_uppers(struct spawner *s, struct box *box) {
 static bool give_cgroups(struct spawner *s, struct box *box) {
     bool may = box->gives_cgroups;
     box->gives_cgroups = false;
-    return may && remove_place(s, box->id) == 0 && cgroup_keep(&s->cgroups, box->cgroup);
+    return may && remove_place(s, box) == 0 && cgroup_keep(&s->cgroups, box->cgroup);
 }
 
 bool box_clean(struct spawner *s, struct box *box) {
@@ -360,7 +365,7 @@ bool box_clean(struct spawner *s, struct box *box) {
     /*
      * Retry to remove the directory a limited number of times; the next spawner removes the rest.
      */
-    if (remove_place(s, box->id) < 0 && box->clean_tries++ < CLEAN_TRIES)
+    if (remove_place(s, box) < 0 && box->clean_tries++ < CLEAN_TRIES)
         return false;
     slots_give(&s->maker.slots, box->slot);
     for (struct box **at = &s->list; *at; at = &(*at)->next)

@@ -82,6 +82,7 @@ struct box {
     int netns;
     bool gives_cgroups;   /* its cgroups may be used again */
     bool gave_cgroups;    /* they are not its own any more */
+    bool left_place;      /* its directory in $CARREL_RUN/boxes is removed */
     uint64_t netns_inode; /* of its network namespace, if that may be used again; else 0 */
     /* descriptors of its namespaces, from the kill of pid 1 until they are closed */
     int held[HELD_SPACES];
