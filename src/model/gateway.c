@@ -33,6 +33,7 @@ struct forward *forward_new(struct gateway *g, struct http_exchange *x,
 void forward_free(struct forward *f) {
     if (f->fetch)
         fetch_cancel(f->fetch);
+    loop_timer_free(f->again);
     paid_settle(&f->paid, NULL);
     model_stream_free(f->reader);
     model_provider_done(&f->provider);

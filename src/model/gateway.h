@@ -4,8 +4,8 @@
  *
  * A request is forwarded in its own format with three changes: the provider's name of the model,
  * the token limit of carrel.conf if there was none, and for Chat streams the request for usage.
- * Keys from the client are dropped. Answers pass through unchanged. The gateway does not retry; the
- * client does.
+ * Keys from the client are dropped. Answers pass through unchanged. The gateway retries only a
+ * provider that it cannot reach; all else the client does.
  *
  * "PROVIDER/MODEL" names both; a plain "MODEL" goes to the providers of carrel.conf with that
  * format, else to the built-in provider; an alias goes to its models. The next one is tried if one

@@ -32,21 +32,40 @@ void gateway_tell(struct forward *f, int status, const struct model_usage *usage
 /* ---- Refusals by the gateway ---- */
 
 /*
- * The status that makes clients show the message at once: Codex repeats a call that got 402 or 403,
- * and Claude Code one that got 401, without a word for most of a minute.
+ * The status that makes clients show the message at once. Codex repeats every call but one that got
+ * 400. Claude Code repeats one that got 401 or 5xx for minutes without a word, and Gemini CLI one
+ * that got 5xx.
  */
+static const struct {
+    enum model_failure failure;
+    int status, for_responses;
+} final_statuses[] = {
+    {MODEL_FAIL_BUDGET, 402, 400},
+    {MODEL_FAIL_KEY, 403, 400},
+    {MODEL_FAIL_CONNECT, 424, 400}, /* see connect_again() */
+    {MODEL_FAIL_TRUST, 424, 400},
+};
+enum { FINAL_STATUSES = sizeof(final_statuses) / sizeof(*final_statuses) };
+
+/* 0: the client may repeat the call. */
+static int final_status(const struct forward *f, enum model_failure failure) {
+    for (size_t i = 0; i < FINAL_STATUSES; i++)
+        if (final_statuses[i].failure == failure)
+            return f->codec == &model_responses ? final_statuses[i].for_responses
+                                                : final_statuses[i].status;
+    return 0;
+}
+
 static int refusal_status(const struct forward *f, enum model_failure failure) {
-    bool is_key = failure == MODEL_FAIL_KEY;
-    if ((failure == MODEL_FAIL_BUDGET || is_key) && f->codec == &model_responses)
-        return 400;
-    return is_key ? 403 : model_failure_row(failure)->status;
+    int final = final_status(f, failure);
+    return final ? final : model_failure_row(failure)->status;
 }
 
 static void refusal_reply(struct forward *f, enum model_failure failure, const char *text) {
     struct buf body DEFER(buf_done) = BUF(16 << 10);
     struct http_exchange *x = f->x;
     int status = refusal_status(f, failure);
-    bool may_retry = model_failure_row(failure)->retry;
+    bool may_retry = !final_status(f, failure) && model_failure_row(failure)->retry;
     (void)model_put_failure(f->codec, failure, text, false, &body);
     forward_detach(f);
     forward_free(f);
@@ -274,6 +293,25 @@ static bool fail_over(struct forward *f, enum fetch_end end) {
     return true;
 }
 
+static void connect_on_time(void *arg) {
+    gateway_pay(arg);
+}
+
+/*
+ * A provider that cannot be reached is tried again here, for some seconds: nothing was sent, so
+ * nothing can be charged twice, and agents that are told to try again do so silently for minutes.
+ */
+static bool connect_again(struct forward *f, enum fetch_end end) {
+    enum { TRIES = 4, FIRST_MS = 1000 };
+    if (end != FETCH_CONNECT || !f->x || f->connects + 1 >= TRIES)
+        return false;
+    paid_nothing(&f->paid);
+    if (!f->again)
+        f->again = loop_timer_new(f->gateway->config.loop, connect_on_time, f);
+    loop_timer_start(f->again, (uint64_t)FIRST_MS << f->connects++, 0);
+    return true;
+}
+
 static void answer_on_end(void *arg, enum fetch_end end, const char *why) {
     static const enum model_failure failures[] = {
         [FETCH_DONE] = MODEL_FAIL_GARBAGE,    [FETCH_STOPPED] = MODEL_FAIL_LARGE,
@@ -283,7 +321,7 @@ static void answer_on_end(void *arg, enum fetch_end end, const char *why) {
     };
     struct forward *f = arg;
     f->fetch = NULL;
-    if (fail_over(f, end))
+    if (fail_over(f, end) || connect_again(f, end))
         return;
     answer_settle(f, end, why);
     if (!f->x) {

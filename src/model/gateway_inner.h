@@ -60,6 +60,8 @@ struct forward {
     struct paid paid;
     struct model_guess guess;
     struct fetch *fetch;
+    struct loop_timer *again; /* of the next attempt to reach the last provider; NULL: none */
+    unsigned connects;        /* attempts that failed to reach it */
     bool told;
 
     /* The answer. */

@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -177,8 +178,45 @@ def test_kill_9_leaves_what_was_held_charged(gate, tmp_path):
     assert spent["held"] == 0 and 500 < spent["tokens"] < 600
 
 
-def test_nobody_there_costs_nothing(tmp_path):
-    g = Gateway(tmp_path / "gw", 1)
-    status, body, _ = g.post("/v1/chat/completions", BODY)
-    assert status == 502 and b"cannot be reached" in body
+@pytest.mark.parametrize("path, wanted", [("/v1/chat/completions", 424), ("/v1/messages", 424), ("/v1/responses", 400)])
+def test_nobody_there_costs_nothing_and_is_final(tmp_path, path, wanted):
+    """Agents repeat a call that got 5xx silently for minutes."""
+    g = Gateway(tmp_path / "gw", 1, tokens=10**6)
+    status, body, answer = g.post(path, dict(BODY, input="x", max_tokens=10))
+    assert status == wanted and b"cannot be reached" in body and answer.headers["x-should-retry"] == "false"
     assert g.end()["tokens"] == 0
+
+
+def test_provider_that_comes_back_meanwhile_is_reached(tmp_path):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    g = Gateway(tmp_path / "gw", port)
+    answers = []
+    client = threading.Thread(target=lambda: answers.append(g.post("/v1/chat/completions", BODY)))
+    client.start()
+    time.sleep(0.5)  # the first attempt has failed; if not, the test proves less
+    server = socket.create_server(("127.0.0.1", port))
+    server.settimeout(30)
+    c, _ = server.accept()
+    c.recv(65536)
+    text = json.dumps({"id": "x", "object": "chat.completion", "model": "m", "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+                       "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "back"}}]})
+    c.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+    client.join()
+    assert answers[0][0] == 200 and b"back" in answers[0][1]
+    c.close()
+    server.close()
+    assert g.end()["tokens"] == 7
+
+
+def test_client_that_leaves_while_the_provider_is_tried_costs_nothing(tmp_path):
+    g = Gateway(tmp_path / "gw", 1, tokens=10**6)
+    body = json.dumps(BODY).encode()
+    with socket.create_connection(("127.0.0.1", g.port)) as s:
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        time.sleep(0.3)
+    status, _, _ = g.post("/v1/chat/completions", BODY)
+    assert status == 424
+    spent = g.end()
+    assert spent["tokens"] == 0 and spent["held"] == 0
