@@ -367,8 +367,9 @@ int image_import(int in, int spool, struct unpack *u, struct image_config *ret, 
     if (open_reader(in, &a, err) < 0)
         return -1;
     int r = first_name(u, a, &e, &top, path, err);
-    if (r == 0)
-        r = err_set(err, ERR_INVALID, "the image archive is empty");
+    if (r == 0) /* "./" alone is an image without files */
+        r = top ? unpack_entry(u, a, top, false, err)
+                : err_set(err, ERR_INVALID, "the image archive is empty");
     else if (r > 0 && strcmp(path, LAYER_MARK) == 0)
         r = import_layer(a, e, spool, u, ret, err);
     else if (r > 0 && is_of_images(path))

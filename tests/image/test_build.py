@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+import cells
 from carrel import PROGRAM
 
 
@@ -356,3 +357,21 @@ def test_packages_for_an_image_without_sources_are_refused(daemon, small, tmp_pa
     done = cli(daemon, "image", "build", tmp_path / "recipe")
     assert done.returncode == 125 and "line 2 of the recipe" in done.stderr and "where tool 'apt' gets its packages from" in done.stderr, done
     assert daemon.machines() == []
+
+
+@pytest.mark.parametrize("name,text", [("Dockerfile", "FROM scratch\nCOPY hello.wat /bin/hello.wasm\nENV A=1\n"),
+                                       ("recipe", "base scratch\nfile hello.wat /bin/hello.wasm\nenv A=1\n")], ids=["Dockerfile", "recipe"])
+def test_image_of_a_cell_is_built_from_scratch(daemon, tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    (tmp_path / "hello.wat").write_text(cells.PROGRAMS["hello"])
+    done = cli(daemon, "image", "build", tmp_path, "--name", "from-nothing")
+    assert done.returncode == 0, done.stderr
+    m = daemon.machine(kind="cell", image="from-nothing")
+    assert daemon.exec(m, ["hello"])["stdout"] == "hello\n"
+    assert [e["name"] for e in daemon.get(f"/v1/machines/{m}/files/list", path="/bin")["entries"]] == ["hello.wasm"]
+
+
+def test_command_in_an_image_from_scratch_fails_with_its_line(daemon, tmp_path):
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nRUN true\n")
+    done = cli(daemon, "image", "build", tmp_path, "--name", "from-nothing")
+    assert done.returncode != 0 and "line 2 of the Dockerfile" in done.stderr, done.stderr

@@ -190,11 +190,6 @@ static int docker_from(struct docker *d, struct err *err) {
     char *image = docker_value(d, &d->globals, words[0], err);
     if (!image)
         return -1;
-    if (strcmp(image, "scratch") == 0) {
-        err_set(err, ERR_UNSUPPORTED, "FROM scratch: an image needs a base with a shell");
-        return err_remedy(err,
-                          "import a root filesystem: carrel image import FILE.tar --name NAME");
-    }
     if (!dockerfile_image_name(image, name, sizeof(name))) {
         err_set(err, ERR_INVALID, "FROM %.100s: not a name that an image in Carrel can have",
                 image);

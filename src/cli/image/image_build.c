@@ -394,6 +394,23 @@ static int make_debian(struct build *b, const struct recipe_line *l, struct err 
     return r;
 }
 
+/* Imports an image without files: an archive with the root directory alone. */
+static int make_scratch(struct build *b, const char *name, struct err *err) {
+    struct tar_entry *root DEFER_FREE = xnew(struct tar_entry);
+    struct buf archive DEFER(buf_done) = BUF(TAR_HEAD_MAX + 2 * TAR_BLOCK);
+    static const uint8_t end[2 * TAR_BLOCK];
+    uint8_t head[TAR_HEAD_MAX];
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "POST", .target = target, .body = &archive};
+    *root = (struct tar_entry){.kind = TAR_DIR, .mode = 0755};
+    snprintf(root->path, sizeof(root->path), "./");
+    if (!buf_add(&archive, head, tar_put(head, root)) || !buf_add(&archive, end, sizeof(end)))
+        return err_set(err, ERR_LIMIT, "out of memory");
+    return client_target(target, err, "/v1/images?name=%s", name) < 0
+               ? -1
+               : client_call(b->client, &r, NULL, err);
+}
+
 static int find_base(struct build *b, struct err *err) {
     json_t *image DEFER(json_decrefp) = NULL;
     const struct recipe_line *l = &b->from.recipe.lines[0];
@@ -402,6 +419,8 @@ static int find_base(struct build *b, struct err *err) {
         return 0;
     if (strncmp(name, "debian:", 7) == 0 && err->code == ERR_NOT_FOUND)
         return make_debian(b, l, err);
+    if (strcmp(name, "scratch") == 0 && err->code == ERR_NOT_FOUND)
+        return make_scratch(b, name, err);
     return b->from.is_dockerfile
                ? err_remedy(err, "fetch it: carrel image pull REFERENCE --name %s", name)
                : -1;

@@ -117,7 +117,6 @@ static void wrong_and_unsupported_text_is_refused_with_its_line(void **state) {
         {"FROM a\nFETCH x\n", "line 2 of the Dockerfile: unknown instruction 'FETCH'"},
         {"FROM a\nFROM b\n", "line 2 of the Dockerfile: a second FROM"},
         {"FROM --platform=linux/arm64 a\n", "options of FROM are not supported"},
-        {"FROM scratch\n", "FROM scratch"},
         {"FROM a b\n", "FROM takes IMAGE or IMAGE AS NAME"},
         {"FROM ../a\n", "not a name that an image in Carrel can have"},
         {"FROM a@sha256:00\n", "not a name that an image in Carrel can have"},
