@@ -13,7 +13,7 @@
 enum { LAZY_MAX = 4 * PAGE_SIZE, PART_MAX = 4096, PART_UNIT = 256 };
 
 /* A 32-bit memory has at most 65536 pages, whatever the configuration allows. */
-static uint64_t memory_cap(const struct wasm_store *s, const struct wasm_limits *l) {
+uint64_t memory_most(const struct wasm_store *s, const struct wasm_limits *l) {
     uint64_t cap = s->engine->cfg.memory_pages;
     if (!l->is64 && cap > 65536)
         cap = 65536;
@@ -25,7 +25,7 @@ bool memory_new(struct wasm_store *s, const struct wasm_limits *l, struct memory
     if (!m)
         return false;
     m->type = *l;
-    m->max = memory_cap(s, l);
+    m->max = memory_most(s, l);
     m->size = l->min * PAGE_SIZE;
     bool ok = l->min <= m->max && store_take(s, m->size);
     if (ok && m->size > LAZY_MAX && !memory_reach(s->engine, m, m->size)) {

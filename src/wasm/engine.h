@@ -536,6 +536,8 @@ extern const char trap_unreachable[], trap_memory[], trap_table[], trap_undefine
 
 /* Memories and tables of a store. The functions that grow one fail at a limit or without memory. */
 bool memory_new(struct wasm_store *s, const struct wasm_limits *l, struct memory **ret);
+/* Returns the maximum of pages, from the type and the configuration. */
+uint64_t memory_most(const struct wasm_store *s, const struct wasm_limits *l);
 bool memory_grow(struct wasm_store *s, struct memory *m, uint64_t delta, uint64_t *ret_old);
 void memory_free(struct wasm_store *s, struct memory *m);
 /* Makes the bytes below `end` (at most m->size) exist. m->base may change. False: out of memory. */
@@ -570,6 +572,11 @@ bool pages_grow(struct pages *p, uint64_t size, uint8_t **ret_base);
 /* Copies pages copy-on-write. dirty: they may have changed since the last copy. */
 struct pages *pages_fork(struct pages *p, bool dirty, uint8_t **ret_base, uint8_t **ret_own_base);
 void pages_free(struct pages *p);
+/*
+ * Takes over pages that were mapped elsewhere, with room to grow up to `mapped` bytes. Whatever the
+ * struct described before belongs to another process.
+ */
+void pages_adopt(struct pages *p, uint8_t *base, uint64_t size, uint64_t mapped);
 /* Sets units[i] for each unit of PAGES_UNIT bytes that may have nonzero bytes, without reading it.
  */
 void pages_touched(const struct pages *p, uint8_t *units);

@@ -105,6 +105,11 @@ void pages_free(struct pages *p) {
     engine_release(p->engine, p, sizeof *p);
 }
 
+void pages_adopt(struct pages *p, uint8_t *base, uint64_t size, uint64_t mapped) {
+    *p =
+        (struct pages){.engine = p->engine, .base = base, .size = size, .mapped = mapped, .fd = -1};
+}
+
 /* ---- Finding units that were written ---- */
 
 static void units_set(uint8_t *units, uint64_t from, uint64_t to) {
@@ -253,7 +258,7 @@ static bool grow_in_place(struct pages *p, uint64_t size) {
 
 bool pages_grow(struct pages *p, uint64_t size, uint8_t **ret_base) {
 #ifdef __linux__
-    if (p->base && !p->image && (p->fd >= 0 || size < SHARE_FROM)) {
+    if (p->base && !p->image && (p->fd >= 0 || size < SHARE_FROM || size <= p->mapped)) {
         if (!grow_in_place(p, size))
             return false;
     } else if (!grow_copy(p, size)) {
