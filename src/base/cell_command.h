@@ -20,6 +20,7 @@
 
 enum {
     CELL_ASKS_FD = 5,       /* socket to the daemon, if MSG_EXEC_ASKS was set */
+    CELL_DUMP_FD = 6,       /* a dump (cell/dump.h), if MSG_EXEC_DUMP was set */
     CELL_METER_FD = 3,      /* memory of the guest that gets the fuel used so far */
     CELL_WORDS_BEFORE = 4,  /* arguments before the program's name */
     CELL_ALLOWED_BEFORE = 6 /* the same under CELL_ALLOWED_NAME */

@@ -15,6 +15,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/parse.h"
+#include "cell/dump.h"
 #include "cell/session.h"
 #include "cell/warm.h"
 
@@ -178,17 +179,30 @@ static struct slice warm_slice(const struct buf *b, size_t skip) {
     return (struct slice){.data = (const uint8_t *)b->data + skip, .len = b->len - skip};
 }
 
-static int run_program(struct cell_options *o, const char *path, const struct buf *file) {
+/* --- a dump --- */
+
+/*
+ * Maps the dump of an interpreter that the daemon gave to this command, if it was made of the
+ * program and the image that the machine has now. Neither of them is read.
+ */
+static bool map_dump(const struct cell_options *o, const char *path, struct dump *ret) {
+    char name[NAME_MAX], image[PATH_MAX], head[WARM_HEAD_SIZE];
+    struct stat st[2];
+    if (fcntl(CELL_DUMP_FD, F_GETFD) < 0)
+        return false;
+    const struct dump_for f = {
+        .warm_head = head, .program = &st[0], .image = &st[1], .pages = o->memory};
+    bool fits = warm_names(path, name, image) && warm_driver(name) && warm_takes(o) &&
+                warm_fits(o) && stat(path, &st[0]) == 0 && stat(image, &st[1]) == 0;
+    if (fits)
+        warm_head(name, o->seed, head);
+    fits = fits && dump_open(CELL_DUMP_FD, &f, ret);
+    close(CELL_DUMP_FD);
+    return fits;
+}
+
+static int run_job(struct job *job) {
     struct err err;
-    struct machine_warm warm DEFER(machine_warm_done) = {.image = BUF(MODULE_MAX),
-                                                         .request = BUF(REQUEST_MAX)};
-    struct job job = {.options = o,
-                      .file = path,
-                      .bytes = {(const uint8_t *)(file->data ? file->data : ""), file->len}};
-    if (read_warm(o, path, &warm)) {
-        job.warm = warm_slice(&warm.image, WARM_HEAD_SIZE);
-        job.request = warm_slice(&warm.request, 0);
-    }
     struct jail j = {.out_fd = STDOUT_FILENO,
                      .err_fd = STDERR_FILENO,
                      .has_input = true,
@@ -199,8 +213,33 @@ static int run_program(struct cell_options *o, const char *path, const struct bu
                      .asks_fd = fcntl(CELL_ASKS_FD, F_GETFD) < 0 ? 0 : CELL_ASKS_FD,
                      .state = BUF(0),
                      .log = BUF(0)};
-    int status = jail_run(&j, verb_run, &job, &err);
+    int status = jail_run(&j, verb_run, job, &err);
     return status < 0 ? machine_fail(CELL_STATUS_FAILED, &err) : status;
+}
+
+static int run_program(struct cell_options *o, const char *path, const struct buf *file) {
+    struct machine_warm warm DEFER(machine_warm_done) = {.image = BUF(MODULE_MAX),
+                                                         .request = BUF(REQUEST_MAX)};
+    struct job job = {.options = o,
+                      .file = path,
+                      .bytes = {(const uint8_t *)(file->data ? file->data : ""), file->len}};
+    if (read_warm(o, path, &warm)) {
+        job.warm = warm_slice(&warm.image, WARM_HEAD_SIZE);
+        job.request = warm_slice(&warm.request, 0);
+    }
+    return run_job(&job);
+}
+
+static int run_mapped(struct cell_options *o, const char *path, const struct dump *dump) {
+    struct buf request DEFER(buf_done) = BUF(REQUEST_MAX);
+    struct job job = {.options = o, .file = path, .dump = dump};
+    struct err err;
+    if (!warm_request(o, 1, &request)) {
+        err_set(&err, ERR_LIMIT, "the arguments and variables of the program are too long");
+        return machine_fail(CELL_STATUS_FAILED, &err);
+    }
+    job.request = warm_slice(&request, 0);
+    return run_job(&job);
 }
 
 /* --- a program on standard input --- */
@@ -296,7 +335,11 @@ int machine_main(int argc, char **argv, char **env) {
     if (takes_module(argv[0]))
         return run_given(&o);
     const char *name = argv[before];
-    if (program_path(name, path) < 0)
+    struct dump dump DEFER(dump_done) = {0};
+    bool has_path = program_path(name, path) == 0;
+    if (has_path && map_dump(&o, path, &dump))
+        return run_mapped(&o, path, &dump);
+    if (!has_path)
         err_set(&err, ERR_LIMIT, "the name of the program is too long");
     else if (read_program(name, path, &file, &err) == 0 && refuse_native(path, &file, &err) == 0)
         return run_program(&o, path, &file);

@@ -15,9 +15,11 @@
 #include <sys/stat.h>
 
 #include "base/banned.h"
+#include "base/cell_dump.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/parse.h"
+#include "cell/dump.h"
 #include "cell/guests.h"
 #include "cell/jail.h"
 #include "cell/json.h"
@@ -421,6 +423,8 @@ int main(int argc, char **argv, char **env) {
     struct err err;
     if (argc > 0 && is_machine_command(argv[0]))
         return machine_main(argc, argv, env);
+    if (argc > 0 && strcmp(argv[0], CELL_DUMP_NAME) == 0)
+        return dump_main(argc, argv);
     stdio_hold();
     const char **files DEFER_FREE = calloc((size_t)argc + 1, sizeof(*files));
     if (!files)

@@ -28,13 +28,18 @@ void session_init(struct session *s, struct link *l, const struct job *job) {
         s->input = (struct slice){.data = (const uint8_t *)input, .len = strlen(input)};
 }
 
-void session_done(struct session *s) {
+static void session_free_engine(struct session *s) {
     if (s->store)
         wasm_store_free(s->store);
     if (s->module)
         wasm_module_unref(s->module);
     if (s->engine)
         wasm_engine_free(s->engine);
+}
+
+void session_done(struct session *s) {
+    if (!s->job->dump) /* what was mapped ends with the process */
+        session_free_engine(s);
     wat_module_done(&s->text);
     wasi_free(s->wasi);
     buf_done(&s->output);
@@ -184,7 +189,8 @@ uint64_t cell_budget(uint64_t pages) {
 }
 
 int session_load(struct session *s, struct slice bytes, int spec, uint64_t pages) {
-    struct wasm_config config = {.memory_pages = pages, .store_bytes = cell_budget(pages)};
+    struct wasm_config config = {
+        .alloc = s->alloc, .memory_pages = pages, .store_bytes = cell_budget(pages)};
     s->pages = pages;
     struct wasm_diag diag = {0};
     int code = encode(s, &bytes, spec);

@@ -27,7 +27,8 @@ struct job {
     struct slice bytes, state;
     bool is_script;             /* the program is an interpreter that runs a script */
     struct slice warm, request; /* state of a warm image and its request; empty: start cold */
-    bool is_terminal[2];        /* standard input, standard output */
+    const struct dump *dump; /* a dump of an interpreter instead of `bytes` and `warm`; or NULL */
+    bool is_terminal[2];     /* standard input, standard output */
     const struct named_program *programs; /* those of --program */
     int program_count;
 };
@@ -39,9 +40,17 @@ enum run_phase {
     RUN_INITIALIZES, /* _initialize of a library runs */
 };
 
+/* Sizes of the parts of a dump, in bytes (cell/dump.h). */
+struct dump_sizes {
+    uint64_t wasi, arena, memory;
+    uint64_t root;  /* struct wasm_dump */
+    uint64_t store; /* wasm_store_bytes() */
+};
+
 struct session {
     struct link *link;
     const struct job *job;
+    struct wasm_alloc alloc; /* of the engine; 0: malloc() */
     struct wasm_engine *engine;
     struct wasm_module *module;
     uint64_t pages; /* --memory */
@@ -94,6 +103,8 @@ void session_done(struct session *s);
 uint64_t cell_budget(uint64_t pages);
 /* These functions return CELL_OK, or print the reason and return an exit code. */
 int session_load(struct session *s, struct slice bytes, int spec, uint64_t pages);
+/* Takes engine, module and store from job->dump. */
+int session_load_dump(struct session *s);
 int session_check_grants(struct session *s, const char *const *grants, int count);
 int session_link(struct session *s);
 /* Continues the call in progress to its end, and answers its host calls. */
@@ -172,3 +183,4 @@ int verb_fuel(struct link *l, const void *job);
 int verb_replay(struct link *l, const void *job);
 int verb_wast(struct link *l, const void *job);
 int verb_warm(struct link *l, const void *job);
+int verb_dump(struct link *l, const void *job);

@@ -23,6 +23,10 @@ int next_call_resume(struct session *s, struct slice *state, struct cell_options
                      struct err *err);
 /* Makes the store from a saved state. After a failure the session has no store. */
 int resume_store(struct session *s, struct slice state, struct err *err);
+/* The same for a state without the parts of the host in front. */
+int resume_engine(struct session *s, struct slice state, struct err *err);
+/* Checks the digest in front of a warm image, and takes it away. */
+bool warm_is_whole(struct slice *image);
 /* Sends the state of the stopped program to the parent process; as a warm image, with its head. */
 int send_state(struct session *s, bool is_image);
 void send_image_head(struct session *s, struct slice state);

@@ -347,11 +347,9 @@ static bool hosts_are_granted(const struct session *s) {
     return true;
 }
 
-int resume_store(struct session *s, struct slice state, struct err *err) {
+int resume_engine(struct session *s, struct slice state, struct err *err) {
     struct wasm_modules modules = {.find = find_module, .ctx = s};
-    if ((s->has_capabilities && host_capabilities_resume(s, &state, err) < 0) ||
-        (s->has_wasi && host_wasi_resume(s, &state, err) < 0) ||
-        wasm_resume(s->engine, state.data, state.len, &modules, &s->store, err) < 0)
+    if (wasm_resume(s->engine, state.data, state.len, &modules, &s->store, err) < 0)
         return -1;
     if (wasm_instances(s->store) != 1 || !hosts_are_granted(s)) {
         wasm_store_free(s->store);
@@ -360,6 +358,13 @@ int resume_store(struct session *s, struct slice state, struct err *err) {
     }
     s->instance = wasm_instance_at(s->store, 0);
     return 0;
+}
+
+int resume_store(struct session *s, struct slice state, struct err *err) {
+    if ((s->has_capabilities && host_capabilities_resume(s, &state, err) < 0) ||
+        (s->has_wasi && host_wasi_resume(s, &state, err) < 0))
+        return -1;
+    return resume_engine(s, state, err);
 }
 
 /* --- run --- */
@@ -448,9 +453,9 @@ static int run_loaded(struct session *s) {
     s->call = &call;
     int code = session_check_grants(s, o->grants, o->grant_count);
     if (code == CELL_OK)
-        code = o->resume          ? resume(s, &call, &e)
-               : s->job->warm.len ? run_warm(s, &e)
-                                  : run_new(s, &e);
+        code = o->resume                          ? resume(s, &call, &e)
+               : s->job->dump || s->job->warm.len ? run_warm(s, &e)
+                                                  : run_new(s, &e);
     if (code != CELL_OK)
         return code;
     if (s->recording && !end_log(s, &e))
@@ -465,7 +470,8 @@ int verb_run(struct link *l, const void *arg) {
     struct session s DEFER(session_done);
     const struct job *job = arg;
     session_init(&s, l, job);
-    int code = session_load(&s, job->bytes, job->options->spec, job->options->memory);
+    int code = job->dump ? session_load_dump(&s)
+                         : session_load(&s, job->bytes, job->options->spec, job->options->memory);
     if (code == CELL_OK)
         code = run_loaded(&s);
     return job->options->in_machine && !s.has_exited ? cell_status_of((enum cell_exit)code) : code;

@@ -18,7 +18,7 @@ void send_image_head(struct session *s, struct slice state) {
 }
 
 /* The state of the store has a checksum of its own. This one is of the part in front of it. */
-static bool is_whole(struct slice *image) {
+bool warm_is_whole(struct slice *image) {
     uint8_t digest[SHA256_BYTES];
     if (image->len < sizeof(digest))
         return false;
@@ -66,7 +66,7 @@ int verb_warm(struct link *l, const void *arg) {
 int run_warm(struct session *s, struct ending *ret) {
     struct slice image = s->job->warm;
     struct err err;
-    if (!is_whole(&image) || resume_store(s, image, &err) < 0)
+    if (!s->job->dump && (!warm_is_whole(&image) || resume_store(s, image, &err) < 0))
         return run_new(s, ret);
     s->is_warm = true;
     s->request = s->job->request;

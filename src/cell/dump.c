@@ -1,0 +1,255 @@
+#include "cell/dump.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/banned.h"
+#include "base/cell_dump.h"
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "cell/session.h"
+
+enum { BUILD_ID_SIZE = 20, WASI_MAX = 1 << 20, FILE_MAX = 256 << 20, DUMP_MAX = 256 << 20 };
+
+/*
+ * What identifies a file of an image that the machine has not changed. A machine can set the time
+ * of modification, but not the time of change: any change is later than the image. The image may be
+ * stored in another form later, as a filesystem whose files have earlier times of change.
+ */
+struct file_mark {
+    uint64_t size;
+    int64_t modified_s, modified_ns, changed_s, changed_ns;
+};
+
+/* The first bytes of the file. Numbers are those of the host. */
+struct file_head {
+    char magic[8];
+    uint8_t build_id[BUILD_ID_SIZE];
+    uint32_t wasi_size; /* bytes of the state of WASI, which follow the head */
+    uint64_t anchor;    /* address of a function: it is not at a random place */
+    char warm_head[WARM_HEAD_SIZE];
+    struct file_mark program, image;
+    struct dump_sizes sizes;
+    uint64_t file_size;
+};
+
+static const char file_magic[8] = "CRLDUMP1";
+
+static struct file_mark mark_of(const struct stat *st) {
+    return (struct file_mark){.size = (uint64_t)st->st_size,
+                              .modified_s = st->st_mtim.tv_sec,
+                              .modified_ns = st->st_mtim.tv_nsec,
+                              .changed_s = st->st_ctim.tv_sec,
+                              .changed_ns = st->st_ctim.tv_nsec};
+}
+
+/* True if `now` is the file that had the mark `then`. */
+static bool is_unchanged(const struct file_mark *now, const struct file_mark *then) {
+    bool is_later = now->changed_s != then->changed_s ? now->changed_s > then->changed_s
+                                                      : now->changed_ns > then->changed_ns;
+    return now->size == then->size && now->modified_s == then->modified_s &&
+           now->modified_ns == then->modified_ns && !is_later;
+}
+
+/* --- the build of this program --- */
+
+static int find_build_id(struct dl_phdr_info *info, size_t size, void *arg) {
+    uint8_t *id = arg;
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        const uint8_t *at = (const uint8_t *)(info->dlpi_addr + p->p_vaddr);
+        for (size_t left = p->p_type == PT_NOTE ? p->p_memsz : 0; left > sizeof(ElfW(Nhdr));) {
+            const ElfW(Nhdr) *n = (const void *)at;
+            size_t name = (n->n_namesz + 3u) & ~3u, whole = sizeof(*n) + name;
+            if (n->n_type == NT_GNU_BUILD_ID && n->n_descsz == BUILD_ID_SIZE && name == 4 &&
+                memcmp(n + 1, "GNU", 4) == 0) {
+                memcpy(id, at + whole, BUILD_ID_SIZE);
+                return 1;
+            }
+            whole += (n->n_descsz + 3u) & ~3u;
+            if (whole > left)
+                break;
+            at += whole;
+            left -= whole;
+        }
+    }
+    return -1; /* the first object is this program: look no further */
+}
+
+static bool build_id(uint8_t ret[BUILD_ID_SIZE]) {
+    return dl_iterate_phdr(find_build_id, ret) == 1;
+}
+
+/* --- reading --- */
+
+static uint64_t part_at(uint64_t size) {
+    return (size + WASM_DUMP_UNIT - 1) & ~(uint64_t)(WASM_DUMP_UNIT - 1);
+}
+
+/* Writes the head of a file for these two files, without what the jail adds. */
+static bool head_for(const struct dump_for *f, struct file_head *ret) {
+    *ret = (struct file_head){.anchor = (uint64_t)(uintptr_t)head_for,
+                              .program = mark_of(f->program),
+                              .image = mark_of(f->image)};
+    memcpy(ret->magic, file_magic, sizeof(file_magic));
+    memcpy(ret->warm_head, f->warm_head, WARM_HEAD_SIZE);
+    return build_id(ret->build_id);
+}
+
+static uint64_t size_of_file(const struct file_head *h) {
+    return part_at(sizeof(*h) + h->wasi_size) + part_at(h->sizes.arena) + h->sizes.memory;
+}
+
+static bool head_fits(int fd, const struct dump_for *f, struct file_head *ret) {
+    struct file_head want;
+    struct stat st;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        pread(fd, ret, sizeof(*ret), 0) != sizeof(*ret) || !head_for(f, &want))
+        return false;
+    if (!is_unchanged(&want.program, &ret->program) || !is_unchanged(&want.image, &ret->image))
+        return false;
+    want.program = ret->program;
+    want.image = ret->image;
+    want.wasi_size = ret->wasi_size;
+    want.sizes = ret->sizes;
+    want.file_size = size_of_file(&want);
+    return memcmp(&want, ret, sizeof(want)) == 0 && (uint64_t)st.st_size == want.file_size &&
+           want.wasi_size <= WASI_MAX && want.sizes.memory >> 16 <= f->pages &&
+           want.sizes.store <= cell_budget(f->pages);
+}
+
+bool dump_open(int fd, const struct dump_for *f, struct dump *ret) {
+    struct file_head h;
+    *ret = (struct dump){0};
+    if (!head_fits(fd, f, &h) || !(ret->wasi = malloc(h.wasi_size + 1)))
+        return false;
+    ret->wasi_size = h.wasi_size;
+    uint64_t arena = part_at(sizeof(h) + h.wasi_size);
+    const struct wasm_dump parts = {
+        .arena_size = h.sizes.arena, .memory_size = h.sizes.memory, .root = h.sizes.root};
+    if (pread(fd, ret->wasi, h.wasi_size, sizeof(h)) == (ssize_t)h.wasi_size &&
+        wasm_dump_map(fd, arena, arena + part_at(h.sizes.arena), &parts, &ret->mapped))
+        return true;
+    dump_done(ret);
+    return false;
+}
+
+void dump_done(struct dump *f) {
+    free(f->wasi);
+    f->wasi = NULL;
+}
+
+/* --- making --- */
+
+static int dump_read(int fd, struct buf *ret, struct stat *st, struct err *err) {
+    static char chunk[65536];
+    if (fstat(fd, st) < 0)
+        return err_sys(err, "cannot read a file to dump");
+    if (!S_ISREG(st->st_mode))
+        return err_set(err, ERR_INVALID, "cannot make a dump: a program or image is not a file");
+    /* A later change of the file would look earlier (struct file_mark). */
+    if (st->st_ctim.tv_sec > time(NULL))
+        return err_set(err, ERR_INVALID, "cannot make a dump: a file was changed in the future");
+    for (ssize_t n; (n = pread(fd, chunk, sizeof(chunk), (off_t)ret->len)) != 0;) {
+        if (n < 0)
+            return err_sys(err, "cannot read a file to dump");
+        if (!buf_add(ret, chunk, (size_t)n))
+            return err_set(err, ERR_LIMIT, "cannot dump a file larger than %d MiB", FILE_MAX >> 20);
+    }
+    return 0;
+}
+
+static int write_at(int fd, uint64_t at, const void *bytes, size_t len, struct err *err) {
+    for (size_t done = 0; done < len;) {
+        ssize_t n = pwrite(fd, (const char *)bytes + done, len - done, (off_t)(at + done));
+        if (n < 0 && errno != EINTR)
+            return err_sys(err, "cannot write the dump");
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* Writes what the jail sent: sizes, state of WASI, arena, memory. */
+static int write_dump(int out, struct file_head *h, const struct buf *got, struct err *err) {
+    size_t at = sizeof(h->sizes);
+    if (got->len < at)
+        return err_set(err, ERR_INTERNAL, "the worker process sent no dump");
+    memcpy(&h->sizes, got->data, at);
+    const struct dump_sizes *s = &h->sizes;
+    if (s->wasi > WASI_MAX || s->arena > DUMP_MAX || s->memory > DUMP_MAX ||
+        got->len != at + s->wasi + s->arena + s->memory)
+        return err_set(err, ERR_INTERNAL, "the worker process sent a wrong dump");
+    h->wasi_size = (uint32_t)s->wasi;
+    h->file_size = size_of_file(h);
+    const char *p = got->data + at;
+    uint64_t arena = part_at(sizeof(*h) + s->wasi), memory = arena + part_at(s->arena);
+    /* The head comes last: without it nothing of the file is used. */
+    if (write_at(out, sizeof(*h), p, s->wasi, err) < 0 ||
+        write_at(out, arena, p + s->wasi, s->arena, err) < 0 ||
+        write_at(out, memory, p + s->wasi + s->arena, s->memory, err) < 0)
+        return -1;
+    return write_at(out, 0, h, sizeof(*h), err);
+}
+
+static int run_dump(const struct buf *program, const struct buf *image, struct buf *ret,
+                    struct err *err) {
+    const uint64_t most = UINT64_C(8) << 30;
+    const struct cell_options o = {.verb = "run", .spec = 30, .memory = 65536};
+    const struct job job = {
+        .options = &o,
+        .file = "program",
+        .bytes = {(const uint8_t *)program->data, program->len},
+        .warm = {(const uint8_t *)image->data + WARM_HEAD_SIZE, image->len - WARM_HEAD_SIZE}};
+    struct jail j = {.out_fd = STDERR_FILENO,
+                     .err_fd = STDERR_FILENO,
+                     .memory_bytes = most,
+                     .cpu_seconds = 60 + program->len / 100000,
+                     .state = BUF(DUMP_MAX),
+                     .log = BUF(0)};
+    int code = jail_run(&j, verb_dump, &job, err);
+    *ret = j.state;
+    if (code > 0)
+        return err_set(err, ERR_INVALID, "cannot make a dump: the image does not fit the program");
+    return code;
+}
+
+int dump_make(int program, int image, int out, const char *name, struct err *err) {
+    struct buf files[2] = {BUF(FILE_MAX), BUF(FILE_MAX)}, got = BUF(0);
+    char warm[WARM_HEAD_SIZE];
+    struct stat st[2];
+    struct file_head h;
+    warm_head(name, 0, warm);
+    const struct dump_for f = {.warm_head = warm, .program = &st[0], .image = &st[1]};
+    int r = dump_read(program, &files[0], &st[0], err);
+    if (r == 0)
+        r = dump_read(image, &files[1], &st[1], err);
+    if (r == 0 && (files[1].len <= sizeof(warm) || memcmp(files[1].data, warm, sizeof(warm)) != 0))
+        r = err_set(err, ERR_INVALID,
+                    "cannot make a dump: the image is of another version or seed");
+    if (r == 0 && !head_for(&f, &h))
+        r = err_set(err, ERR_UNSUPPORTED, "cannot make a dump: this program has no build id");
+    if (r == 0)
+        r = run_dump(&files[0], &files[1], &got, err);
+    if (r == 0)
+        r = write_dump(out, &h, &got, err);
+    buf_done(&got);
+    buf_done(&files[0]);
+    buf_done(&files[1]);
+    return r;
+}
+
+int dump_main(int argc, char **argv) {
+    struct err err;
+    if (argc != 2 || !warm_driver(argv[1]))
+        return CELL_USAGE;
+    if (dump_make(DUMP_PROGRAM_FD, DUMP_IMAGE_FD, DUMP_OUT_FD, argv[1], &err) == 0)
+        return 0;
+    fprintf(stderr, "carrel: %s\n", err.text);
+    return err.code == ERR_LIMIT ? CELL_LIMIT : CELL_INVALID;
+}
