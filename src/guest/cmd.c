@@ -244,7 +244,7 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
 
 static bool exec_is_sound(const struct frame *f, const struct msg_exec *e) {
     uint32_t fds = f->head.flags & FRAME_FDS_MASK;
-    uint32_t more = (e->flags & MSG_EXEC_LOG ? 1 : 0) + (e->flags & MSG_EXEC_ASKS ? 1 : 0);
+    uint32_t more = (uint32_t)__builtin_popcount(e->flags & MSG_EXEC_WITH_FD);
     bool has_name = !(e->flags & MSG_EXEC_NAMED) || (e->env.count > 0 && e->cwd.n > 0);
     bool has_log = e->flags & MSG_EXEC_LOG || !(e->flags & MSG_EXEC_COPY);
     return f->head.id != 0 && e->argv.count > 0 && has_name && has_log &&
@@ -307,12 +307,17 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
                       const struct msg_exec *e) {
     struct conn *c = cmd->conn;
     struct stdio io DEFER(stdio_done) = STDIO_NONE;
-    uint32_t fds = f->head.flags & FRAME_FDS_MASK; /* not 0 with this flag: exec_is_sound() */
-    int asks DEFER_CLOSE = e->flags & MSG_EXEC_ASKS ? TAKE_FD(c->fds[fds - 1]) : -1;
+    uint32_t fds = f->head.flags & FRAME_FDS_MASK; /* enough for these flags: exec_is_sound() */
+    int dump DEFER_CLOSE = e->flags & MSG_EXEC_DUMP ? TAKE_FD(c->fds[fds - 1]) : -1;
+    int asks DEFER_CLOSE = e->flags & MSG_EXEC_ASKS ? TAKE_FD(c->fds[fds - 1 - (dump >= 0)]) : -1;
     struct start s = {.exec = e,
+                      .asks = asks,
+                      .dump = dump,
                       .files = g->command_files,
                       .procs = cmd->tree ? cmd->tree->procs : -1,
-                      .deadline_ns = cmd->deadline_ns};
+                      .deadline_ns = cmd->deadline_ns,
+                      .worker = g->worker,
+                      .is_session = e->stdio[0] == MSG_STDIO_PTY};
     uint32_t window = e->window ? e->window : MSG_WINDOW_DEFAULT;
     if (cmd_open(g, cmd, &io, e, window) < 0 || meter_open(g, cmd) < 0) {
         say_failed(c, f, errno, MSG_STEP_STDIO);
@@ -326,10 +331,7 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
         return;
     }
     memcpy(s.stdio, io.child, sizeof(s.stdio));
-    s.is_session = e->stdio[0] == MSG_STDIO_PTY;
-    s.worker = g->worker;
     s.meter = cmd->meter;
-    s.asks = asks;
     start_process(&s);
     g->is_childless = g->is_childless && s.failed_errno;
     if (s.failed_errno) {

@@ -82,18 +82,29 @@ static bool runs_worker(const struct start *s) {
 }
 
 enum { WORKER_FD = CELL_METER_FD + 1, ABOVE_FDS = 16 };
+_Static_assert(CELL_ASKS_FD == WORKER_FD + 1 && CELL_DUMP_FD == CELL_ASKS_FD + 1,
+               "keep_worker() numbers descriptors in this order");
 
 /*
- * In a cell machine, keeps the meter and the worker's program too. They are moved out of the way
- * first. The program's descriptor is closed by its exec.
+ * In a cell machine, keeps descriptors of the worker from CELL_METER_FD on, and closes all others.
+ * They are moved out of the way first. The program's descriptor is closed by its exec.
  */
 static int keep_worker(const struct start *s) {
-    int meter = fcntl(s->meter, F_DUPFD, ABOVE_FDS), worker = fcntl(s->worker, F_DUPFD, ABOVE_FDS);
-    int asks = s->asks > 0 ? fcntl(s->asks, F_DUPFD, ABOVE_FDS) : 0;
-    if (meter < 0 || worker < 0 || asks < 0 || dup2(meter, CELL_METER_FD) < 0 ||
-        dup3(worker, WORKER_FD, O_CLOEXEC) < 0)
-        return -1;
-    return asks > 0 && dup2(asks, CELL_ASKS_FD) < 0 ? -1 : 0;
+    const int kept[] = {s->meter, s->worker, s->asks, s->dump};
+    enum { KEPT = sizeof(kept) / sizeof(*kept) };
+    int moved[KEPT];
+    for (unsigned i = 0; i < KEPT; i++) {
+        moved[i] = kept[i] > 0 ? fcntl(kept[i], F_DUPFD, ABOVE_FDS) : -1;
+        if (kept[i] > 0 && moved[i] < 0)
+            return -1;
+    }
+    (void)!syscall(SYS_close_range, (unsigned)CELL_METER_FD, ABOVE_FDS - 1u, 0u);
+    for (unsigned i = 0; i < KEPT; i++)
+        if (moved[i] >= 0 && dup3(moved[i], CELL_METER_FD + (int)i,
+                                  CELL_METER_FD + i == WORKER_FD ? O_CLOEXEC : 0) < 0)
+            return -1;
+    (void)!syscall(SYS_close_range, (unsigned)ABOVE_FDS, ~0u, 0u);
+    return 0;
 }
 
 /* Sets descriptors 0, 1 and 2 of the command and closes all others. */
@@ -108,10 +119,7 @@ static int set_stdio(struct start *s) {
         (void)!syscall(SYS_close_range, 3u, ~0u, 0u);
         return 0;
     }
-    if (keep_worker(s) < 0)
-        return -1;
-    (void)!syscall(SYS_close_range, s->asks > 0 ? CELL_ASKS_FD + 1u : WORKER_FD + 1u, ~0u, 0u);
-    return 0;
+    return keep_worker(s);
 }
 
 static uint64_t lower_of(uint64_t a, uint64_t b) {

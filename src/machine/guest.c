@@ -97,6 +97,10 @@ bool guest_takes_modules(const struct guest *g) {
     return guest_passes_asks(g) && guest_features(g) & MSG_FEATURE_MODULE;
 }
 
+bool guest_passes_dump(const struct guest *g) {
+    return guest_is_cell(g) && guest_features(g) & MSG_FEATURE_DUMP;
+}
+
 bool guest_has_copies(const struct guest *g) {
     return !guest_incarnation(g) || guest_features(g) & MSG_FEATURE_COPY;
 }

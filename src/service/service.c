@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/asleep.h"
+#include "service/exec/dumps.h"
 #include "service/exec/live.h"
 #include "service/exec/logs.h"
 #include "service/grants/live.h"
@@ -258,6 +259,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
     }
     volumes_sweep(s);
     images_sweep(s);
+    dumps_sweep(s);
     builds_sweep(s);
     return s;
 }

@@ -180,6 +180,7 @@ enum msg_feature {
     MSG_FEATURE_ASKS = 256,     /* cell: the guest knows MSG_EXEC_ASKS */
     MSG_FEATURE_CALLS = 512,    /* guest: it has the socket of `carrel`; host: it takes MSG_CALL */
     MSG_FEATURE_MODULE = 1024,  /* cell: the worker takes a program on standard input */
+    MSG_FEATURE_DUMP = 2048,    /* cell: the guest knows MSG_EXEC_DUMP */
 };
 
 struct msg_hello {
@@ -233,8 +234,12 @@ enum msg_exec_flag {
      * output of background processes goes only to the log.
      */
     MSG_EXEC_COPY = 64,
-    /* The last descriptor attached, after the log, is a socket that the cell worker gets. */
+    /* The descriptor after the log is a socket that the cell worker gets. */
     MSG_EXEC_ASKS = 128,
+    /* The last descriptor is a dump of an interpreter (cell/dump.h) that the cell worker gets. */
+    MSG_EXEC_DUMP = 256,
+    /* Each of these flags stands for one more descriptor. */
+    MSG_EXEC_WITH_FD = MSG_EXEC_LOG | MSG_EXEC_ASKS | MSG_EXEC_DUMP,
 };
 
 #define MSG_CWD_HOME "~"

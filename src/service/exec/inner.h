@@ -11,6 +11,8 @@
 
 struct outputs;
 
+enum { UNDUMPED_MAX = 64, DUMP_FILE_SIZE = 128 };
+
 /* Part of struct service. */
 struct service_execs {
     struct map by_id;            /* id -> struct exec, of live machines */
@@ -22,6 +24,10 @@ struct service_execs {
     struct outlog_fd spare_log;  /* log of the next command, made in advance */
     struct loop_call spare_call; /* makes spare_log */
     size_t programs;             /* running programs beside machines (programs.h) */
+    bool dumping;                /* a dump is being made (dumps.h) */
+    /* the last dumps that could not be made: they are not tried again */
+    char undumped[UNDUMPED_MAX][DUMP_FILE_SIZE];
+    size_t undumped_at;
 };
 
 /* Part of struct live. */
@@ -127,9 +133,12 @@ void exec_listen(struct exec *x);
 
 /* ---- exec/streams.c ---- */
 
-/* Descriptors that go to the guest with a command: pipes of the caller, the log, the socket. */
+/*
+ * Descriptors that go to the guest with a command: pipes of the caller, the log, the socket, the
+ * dump.
+ */
 struct exec_fds {
-    int v[5];
+    int v[6];
     uint32_t count;
 };
 

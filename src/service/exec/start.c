@@ -10,6 +10,7 @@
 #include "base/text/base64.h"
 #include "service/cells.h"
 #include "service/exec/asks.h"
+#include "service/exec/dumps.h"
 #include "service/exec/inner.h"
 #include "service/exec/plan.h"
 #include "service/fields.h"
@@ -245,11 +246,23 @@ static int start_asks(struct live *l, const struct exec_module *module, struct m
     return fd;
 }
 
+/* In a cell machine, adds the dump of an interpreter. Without one it takes longer to start. */
+static int start_dump(struct live *l, const struct exec_plan *plan, struct msg_exec *exec,
+                      struct exec_fds *fds) {
+    int fd = dumps_open(l, plan->shown);
+    if (fd < 0)
+        return -1;
+    exec->flags |= MSG_EXEC_DUMP;
+    fds->v[fds->count++] = fd;
+    return fd;
+}
+
 /* Sends the command to the guest. A caller of a background command is answered once it runs. */
 static void start_send(struct exec_later *e, struct live *l, struct exec *x, struct exec_plan *plan,
                        struct exec_fds *fds) {
     const struct exec_request *r = e->request;
     int asks = start_asks(l, r->module, &plan->exec, fds);
+    int dump = r->module ? -1 : start_dump(l, plan, &plan->exec, fds);
     if (!r->background)
         plan->exec.flags |= MSG_EXEC_QUIET;
     if (r->kill_left)
@@ -266,6 +279,7 @@ static void start_send(struct exec_later *e, struct live *l, struct exec *x, str
     }
     guest_exec(l->machine->guest, &x->command, &plan->exec, fds->v, fds->count);
     close_fd(&asks);
+    close_fd(&dump);
     exec_feed(x);
     if (r->background)
         exec_unref(x);

@@ -1,3 +1,4 @@
+#include "service/exec/dumps.h"
 #include "service/images/inner.h"
 #include "service/strays.h"
 
@@ -280,6 +281,7 @@ void image_release(struct service *s, const char *id) {
         seal_rest(s, id);
         return;
     }
+    dumps_forget(s, id);
     struct image_below below;
     int r = image_below_of(s, id, &below);
     if (r < 0 || below.count)
