@@ -281,6 +281,40 @@ def test_import_without_stored_layers_gives_the_same_image(daemon):
     assert len(ids) == 1
 
 
+def test_manifest_gets_no_layer_of_a_machine_by_its_digest(daemon, small, tmp_path):
+    """Only layers that were imported have a digest: the files of a machine or a build cannot be named by one."""
+    box = daemon.machine(image="small")
+    daemon.exec(box, "echo private >/secret")
+    daemon.post(f"/v1/machines/{box}/image", {"name": "private"})
+    assert cli(daemon, "export", "private", "--oci", tmp_path / "oci").returncode == 0
+    blob = lambda digest: (tmp_path / "oci/blobs/sha256" / digest[7:]).read_bytes()  # noqa: E731
+    index = json.loads((tmp_path / "oci/index.json").read_text())
+    layers = [blob(x["digest"]) for x in json.loads(blob(index["manifests"][0]["digest"]))["layers"]]
+    assert len(layers) == 2
+    hostile = [*layers, archive(entry("hostile", b"x"))]
+    assert stored_layers(daemon, hostile) <= 1
+    with pytest.raises(Refused) as why:
+        take(daemon, hostile, skip=[2, 3])
+    assert why.value.code == "gone" and "neither in the image archive nor stored" in str(why.value), why.value
+    take(daemon, [BASE_LAYER, SECOND], name="imported")
+    assert take(daemon, [BASE_LAYER, SECOND, hostile[2]], name="control", skip=[2, 3])["layers"] == 3
+
+
+def test_manifest_of_a_file_gets_only_layers_of_the_file(daemon, tmp_path):
+    """Of a registry, layers that the owner has are not asked for. A file has to have all layers that it names."""
+    private = archive(entry("private", b"private"))
+    take(daemon, [BASE_LAYER, private], name="before")
+    whole = layout([BASE_LAYER, private, SECOND])
+    (tmp_path / "whole.tar").write_bytes(whole)
+    with tarfile.open(tmp_path / "whole.tar") as old, tarfile.open(tmp_path / "app.tar", "w") as new:
+        for member in old:
+            if not member.name.endswith(hashlib.sha256(private).hexdigest()):
+                new.addfile(member, old.extractfile(member))
+    done = cli(daemon, "import", tmp_path / "app.tar", "--name", "app")
+    assert done.returncode == 125, done
+    assert cli(daemon, "import", tmp_path / "whole.tar", "--name", "app").returncode == 0, "the control"
+
+
 def bomb():
     return gzip.compress(archive(entry("zeros", bytes(64 << 20))))
 
