@@ -19,8 +19,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PER_DIRECTORY = 100
 GIT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
        **{f"GIT_{who}_{what}": "b@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}}
-BARS = (("diff", "git status", 1.0), ("diff of a repository", "git status", 1.0), ("cp out", "tar | tar", 1.5),
-        ("cp in", "tar | tar", 1.5))
+BARS = (("diff", "git status", 1.0), ("diff of a repository", "git status", 1.0), ("diff of a dirty clone", "git status", 1.0),
+        ("cp out", "tar | tar", 1.5), ("cp in", "tar | tar", 1.5))
 
 
 def make_tree(top, count):
@@ -44,8 +44,12 @@ class Bench:
         self.env = {**self.host.env, **GIT}
         make_tree(self.tree, count)
         change = "printf X | dd of=/home/user/tree/d3/f3 conv=notrunc bs=1 2>/dev/null"
-        for name, grant in (("dir", "--dir"), ("repo", "--repo"), ("copy", "--dir")):
-            self.carrel("new", "--name", name, "--disk", "8G", grant, f"{self.tree}:/home/user/tree")
+        for name, grant, suffix in (("dir", "--dir", ""), ("repo", "--repo", ""), ("dirty", "--repo", ":dirty"), ("copy", "--dir", "")):
+            loose = self.tree / "loose"
+            if suffix:
+                loose.write_text("untracked\n")
+            self.carrel("new", "--name", name, "--disk", "8G", grant, f"{self.tree}:/home/user/tree{suffix}")
+            loose.unlink(missing_ok=True)
             self.carrel("exec", name, "--", "sh", "-c", change)
 
     def run(self, *words, **kw):
@@ -80,7 +84,8 @@ class Bench:
 
     def measures(self, only):
         """A machine that copies went into has them among its own changes, so it is not the one that is reviewed."""
-        review = {"git status": self.git_status, "diff": lambda: self.diff("dir"), "diff of a repository": lambda: self.diff("repo")}
+        review = {"git status": self.git_status, "diff": lambda: self.diff("dir"), "diff of a repository": lambda: self.diff("repo"),
+                  "diff of a dirty clone": lambda: self.diff("dirty")}
         copies = {"tar | tar": self.tar, "cp out": self.copy_out, "cp in": self.copy_in}
         return {**({} if only == "copies" else review), **({} if only == "review" else copies)}
 
