@@ -69,7 +69,7 @@ static bool is_one_commit(const char *repo, const char *range) {
     return git_ask(words, &count, &none) == 0 && count.len == 1 && count.data[0] == '1';
 }
 
-int commits_read(const char *repo, const char *from, const char *to, unsigned more,
+int commits_read(const char *repo, const char *from, const char *to, bool is_parent, unsigned more,
                  struct commits *ret, struct err *err) {
     char since[300], range[300];
     snprintf(since, sizeof(since), "%s...%s", from, to);
@@ -82,7 +82,7 @@ int commits_read(const char *repo, const char *from, const char *to, unsigned mo
     *ret = (struct commits){.changes = BUF(TEXT_MAX), .objects = BUF(TEXT_MAX)};
     if (git_ask(diff, &ret->changes, err) < 0 ||
         commits_parse(ret->changes.data ? ret->changes.data : "", ret->changes.len, ret, err) < 0 ||
-        (!is_one_commit(repo, range) && git_ask(list, &ret->objects, err) < 0))
+        (!is_parent && !is_one_commit(repo, range) && git_ask(list, &ret->objects, err) < 0))
         return -1;
     commits_add_objects(ret);
     if (read_sizes(repo, ret, err) < 0 || read_contents(repo, ret, err) < 0)

@@ -25,7 +25,8 @@ static const char pack_script[] =
     "set -e; umask 077; tmp=$1.tmp repo=$1.tmp/repo made= rest= known= nl='\n'\n"
     "ref=" REPO_UNCOMMITTED "; mkdir -p \"$1\" \"$repo/objects/info\" \"$repo/refs\"; cd \"$0\"\n"
     "set_ref() { git -c core.hooksPath=/dev/null update-ref \"$@\"; }\n"
-    "trap 'test -z \"$made\" || set_ref -d $ref || :; rm -rf \"$tmp\"' EXIT\n"
+    "trap 'code=$?; test -z \"$made\" || set_ref -d $ref || :\n"
+    "  test $code = 0 || rm -rf \"$tmp\"' EXIT\n"
     /*
      * The files were those of commit $base when the clone was made. The index had those of $cloned,
      * if that is not empty, and $tmp/loose lists the files that it lacked.
@@ -77,7 +78,7 @@ static const char pack_script[] =
     "  who=$(git var GIT_AUTHOR_IDENT) || return 1\n"
     "  printf 'commit %s\\nauthor %s\\ncommitter %s\\n' $ref \"$who\" \"$who\"\n"
     "  printf 'data 20\\nUncommitted changes\\nfrom %s\\nM 040000 %s \"\"\\n' $1 $3\n"
-    "  sort_listed && add_blobs\n"
+    "  sort_listed && add_blobs && echo 'ls \"\"'\n"
     "}\n"
     /* A repository that only has the new objects: the clone stays as it is. */
     "begin_repo() {\n"
@@ -92,11 +93,10 @@ static const char pack_script[] =
     "  ignored=; printf '%s' \"$3\" >\"$tmp/list\"; : >\"$tmp/present\"\n"
     "  check_listed $4 || return 1\n"
     "  begin_repo $found && import_listed $found >\"$tmp/import\" || return 1\n"
-    "  tree=$(export GIT_DIR=\"$repo\"\n"
-    "    git -c fastimport.unpackLimit=1 -c core.fsync=none fast-import --quiet <\"$tmp/import\" "
-    "&&\n"
-    "    git rev-parse $ref^{tree}) || return 1\n"
     "  export GIT_DIR=\"$repo\"\n"
+    "  tree=$(git -c fastimport.unpackLimit=1 -c core.fsync=none fast-import --quiet "
+    "<\"$tmp/import\") || { unset GIT_DIR; return 1; }\n"
+    "  tree=${tree#* tree }; tree=${tree%%[!0-9a-f]*}\n" /* the answer to `ls` */
     "  cloned=${cloned:-$base}\n"
     "  case $nl$2$nl in *\"$nl$cloned$nl\"*) known=^$cloned ;; esac\n"
     "  case $found in *\"$nl$tree$nl\"*) ;; *) rest=$ref ;; esac\n"
@@ -231,13 +231,14 @@ static void list_changed(struct ship *s, const char *machine, const struct slice
 /* ---- packing ---- */
 
 int repo_pack(struct ship *s, const char *machine, const struct slice *clone, struct err *err) {
-    char dir[64];
+    char dir[64], temporary[72];
     const char *place = clone->at;
     struct buf granted DEFER(buf_done) = BUF(GIT_SAID_MAX);
     struct listed l = {.files = BUF(LISTED_BYTES), .how = ""};
     list_granted(s, clone->ref, &granted);
     list_changed(s, machine, clone, &l);
     snprintf(dir, sizeof(dir), "/tmp/.carrel-%s", id_new('b').text);
+    snprintf(temporary, sizeof(temporary), "%s.tmp", dir);
     const char *const pack[] = {"/bin/sh",
                                 "-c",
                                 pack_script,
@@ -247,7 +248,7 @@ int repo_pack(struct ship *s, const char *machine, const struct slice *clone, st
                                 *l.how && l.files.len ? l.files.data : "",
                                 l.how,
                                 NULL};
-    const char *const clear[] = {"rm", "-rf", dir, NULL};
+    const char *const clear[] = {"rm", "-rf", dir, temporary, NULL};
     json_t *done DEFER(json_decrefp) = NULL, *cleared DEFER(json_decrefp) = NULL;
     int status = run_inside(s, machine, pack, &done, err);
     buf_done(&l.files);

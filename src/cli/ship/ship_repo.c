@@ -182,6 +182,23 @@ static int find_base(const struct ship *s, const char *ref, struct quarantine *q
     return 0;
 }
 
+/*
+ * True if the uncommitted changes are the only commit above the granted branch or tag, which is
+ * the usual case. One question answers then what count_commits() and commits_read() would ask.
+ */
+static bool is_only_rest(const struct quarantine *q) {
+    char range[300], expected[300];
+    struct buf list DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    struct err none;
+    snprintf(range, sizeof(range), "%s..%s", q->base, q->uncommitted);
+    snprintf(expected, sizeof(expected), "%s %s", q->uncommitted, q->base);
+    const char *const words[] = {"-C",  q->repo, "rev-list", "--parents", "--max-count=2",
+                                 range, NULL};
+    bool has_head = !strchr(q->work, '^'); /* see take_bundle() */
+    return *q->uncommitted && !has_head && git_ask(words, &list, &none) == 0 && list.len &&
+           strcmp(list.data, expected) == 0;
+}
+
 /* Counts the commits that the machine added to the granted branch or tag. */
 static int count_commits(struct quarantine *q, struct err *err) {
     char range[300];
@@ -202,12 +219,15 @@ static int open_quarantine(const struct ship *s, const struct parcel_item *bundl
         return err_sys(err, "cannot create a temporary directory in /tmp");
     }
     unsigned more = *client_text(s->set, "tainted") ? FLAG_TAINTED : 0;
-    if (find_base(s, ref, q, err) < 0 || take_in(s, bundle, q, err) < 0 ||
-        count_commits(q, err) < 0 ||
-        (*q->uncommitted &&
-         commits_read(q->repo, q->work, q->uncommitted, more, &q->rest, err) < 0))
+    if (find_base(s, ref, q, err) < 0 || take_in(s, bundle, q, err) < 0)
         return -1;
-    return q->commits ? commits_read(q->repo, q->base, q->work, more, &q->changes, err) : 0;
+    if (is_only_rest(q))
+        return commits_read(q->repo, q->base, q->uncommitted, true, more, &q->rest, err);
+    if (count_commits(q, err) < 0 ||
+        (*q->uncommitted &&
+         commits_read(q->repo, q->work, q->uncommitted, false, more, &q->rest, err) < 0))
+        return -1;
+    return q->commits ? commits_read(q->repo, q->base, q->work, false, more, &q->changes, err) : 0;
 }
 
 static size_t hex_length(const char *bytes, size_t n) {
