@@ -19,8 +19,10 @@ static bool subject_decode(const char *raw, bool slashes, char ret[CACHE_PATH_SI
         int c = (unsigned char)*raw;
         if (c == '%') {
             int high = hex_value(raw[1]), low = high < 0 ? -1 : hex_value(raw[2]);
+            if (low < 0)
+                return false;
             c = high << 4 | low;
-            if (low < 0 || (c == '/' && !slashes) || c == '.' || strchr("%\\?#;", c))
+            if ((c == '/' && !slashes) || c == '.' || strchr("%\\?#;", c))
                 return false;
             raw += 2;
         } else if (strchr("\\?#;", c)) {
