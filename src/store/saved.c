@@ -58,15 +58,28 @@ int store_saved_get(struct store *s, const char *machine, struct saved_row *ret,
     return query_one(&q, &saved_table, ret, "saved step of machine", machine, err);
 }
 
-int store_saved_used(struct store *s, const char *disk, bool *ret, struct err *err) {
+/* Takes the disks out of the map that a text of the store names. */
+static void take_named(struct map *disks, const char *text) {
+    char id[ID_SIZE];
+    for (const char *at = text; disks->count && (at = strstr(at, "d-")); at++) {
+        snprintf(id, sizeof(id), "%.*s", (int)sizeof(id) - 1, at);
+        map_take(disks, id);
+    }
+}
+
+int store_saved_take_used(struct store *s, struct map *disks, struct err *err) {
     QUERY;
+    int r;
     if (query_start(&q, s, STMT_SAVED_USED, err) < 0)
         return -1;
-    query_text(&q, 1, disk);
-    if (query_step(&q, err) != 1)
-        return -1;
-    *ret = sqlite3_column_int64(q.stmt, 0) != 0;
-    return 0;
+    while ((r = query_step(&q, err)) == 1) {
+        const char *text = (const char *)sqlite3_column_text(q.stmt, 0);
+        if (!text && sqlite3_column_type(q.stmt, 0) != SQLITE_NULL)
+            return err_set(err, ERR_LIMIT, "out of memory");
+        if (text)
+            take_named(disks, text);
+    }
+    return r < 0 ? -1 : 0;
 }
 
 int store_step_durable(struct store *s, const char *machine, const char *step, struct err *err) {

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "base/map.h"
 #include "store/steps.h"
 
 struct saved_row {
@@ -21,8 +22,11 @@ struct saved_row {
 void saved_row_done(struct saved_row *row);
 int store_saved_put(struct store *s, const struct saved_row *row, struct err *err);
 int store_saved_get(struct store *s, const char *machine, struct saved_row *ret, struct err *err);
-/* *ret: true if a machine that has not ended uses this disk. */
-int store_saved_used(struct store *s, const char *disk, bool *ret, struct err *err);
+/*
+ * Takes out of `disks` (the keys are ids) those that a machine which has not ended uses. Reads the
+ * store once, however many disks there are. After a failure the rest may be in use.
+ */
+int store_saved_take_used(struct store *s, struct map *disks, struct err *err);
 
 /*
  * Maps each layer of a stack to its copy. A layer without a copy is `missing` and must be copied;

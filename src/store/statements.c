@@ -368,11 +368,11 @@ static const struct {
                          NULL},
     [STMT_SAVED_PUT] = {"INSERT OR REPLACE INTO saved($cols) VALUES($marks)", &saved_table},
     [STMT_SAVED_GET] = {"SELECT $cols FROM saved WHERE machine = ?1", &saved_table},
-    [STMT_SAVED_USED] = {"SELECT EXISTS(SELECT 1 FROM saved v JOIN machines m ON m.id = v.machine"
-                         " WHERE m.state < 6 AND v.disk = ?1) OR EXISTS(SELECT 1 FROM roots r"
+    [STMT_SAVED_USED] = {"SELECT v.disk FROM saved v JOIN machines m ON m.id = v.machine"
+                         " WHERE m.state < 6 UNION ALL SELECT r.stack FROM roots r"
                          " JOIN machines m ON m.id = r.machine WHERE m.state < 6"
-                         " AND instr(r.stack, ?1)) OR EXISTS(SELECT 1 FROM steps s JOIN machines m"
-                         " ON m.id = s.machine WHERE m.state < 6 AND instr(s.stack, ?1))",
+                         " UNION ALL SELECT s.stack FROM steps s JOIN machines m"
+                         " ON m.id = s.machine WHERE m.state < 6 AND s.stack != ''",
                          NULL},
     [STMT_STEP_DURABLE] = {"UPDATE steps SET durable = id = ?2 WHERE machine = ?1"
                            " AND durable != (id = ?2)",

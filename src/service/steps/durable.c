@@ -373,25 +373,53 @@ void durable_ended(const struct live *l) {
         l->service->steps->saved_unswept = true;
 }
 
-void durable_sweep(struct service *s) {
-    struct err err;
+/* The disks with saved layers. */
+struct saved_disks {
+    char (*ids)[ID_SIZE];
+    size_t count, size;
+    struct map unused; /* id -> its place in ids */
+};
+
+static void saved_disks_done(struct saved_disks *d) {
+    map_done(&d->unused);
+    free(d->ids);
+}
+
+static void saved_disks_list(struct service *s, struct saved_disks *ret) {
     char path[4096];
+    snprintf(path, sizeof(path), "%s/saved", s->place->home);
+    DIR *d DEFER(dir_close) = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (!id_valid(e->d_name, strlen(e->d_name), 'd'))
+            continue;
+        if (ret->count == ret->size) {
+            ret->size = ret->size ? 2 * ret->size : 64;
+            ret->ids = xrealloc(ret->ids, ret->size, sizeof(*ret->ids));
+        }
+        snprintf(ret->ids[ret->count++], ID_SIZE, "%s", e->d_name);
+    }
+    for (size_t i = 0; i < ret->count; i++) /* now that they do not move any more */
+        map_put(&ret->unused, ret->ids[i], ret->ids[i]);
+}
+
+/* A disk goes only if the whole store was read: a failure must not delete layers in use. */
+void durable_sweep(struct service *s) {
+    struct saved_disks disks DEFER(saved_disks_done) = {.count = 0};
+    struct err err;
+    const char *id;
     uint64_t now = loop_now_ms(s->loop);
     if (!s->steps->saved_unswept || now < s->steps->sweep_again_ms || !strays_may_sweep(s))
         return;
     s->steps->saved_unswept = false;
     s->steps->sweep_again_ms = now + SWEEP_MS;
-    snprintf(path, sizeof(path), "%s/saved", s->place->home);
-    DIR *d DEFER(dir_close) = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        bool used = true;
-        if (!id_valid(e->d_name, strlen(e->d_name), 'd'))
-            continue;
-        if (store_saved_used(s->store, e->d_name, &used, &err) < 0)
-            log_line(LOG_WARN, "service", "list saved layers: %s", err.text);
-        if (!used)
-            s->driver->shed(s->host, e->d_name, NULL, shed_done, NULL);
+    saved_disks_list(s, &disks);
+    if (store_saved_take_used(s->store, &disks.unused, &err) < 0) {
+        log_line(LOG_WARN, "service", "list saved layers: %s", err.text);
+        s->steps->saved_unswept = true;
+        return;
     }
+    for (size_t at = 0; (id = map_next(&disks.unused, &at));)
+        s->driver->shed(s->host, id, NULL, shed_done, NULL);
 }
 
 const char *durable_why(const struct live *l) {
