@@ -74,14 +74,14 @@ void em_patch(struct scratch *w, uint32_t at, uint64_t bits) {
 
 /* Per instruction: its number + 1 among the instructions that can begin a pair, or 0. */
 static const uint8_t pair_first[IOP_COUNT] = {
-#define X(number, first) [number] = PAIR_FIRST_##first + 1,
+#define X(number, first, words) [number] = PAIR_FIRST_##first + 1,
     PAIR_FIRSTS(X)
 #undef X
 };
 /* Per first and second instruction: the number of their pair (pairs.h), or 0. */
 static const uint16_t pair_number[N_PAIR_FIRSTS][IOP_COUNT] = {
 #define X(first, number, label) [PAIR_FIRST_##first][number] = I_PAIR_##first##_##label,
-#define ROW(number, first) PAIRS_OF_##first(X)
+#define ROW(number, first, words) PAIRS_OF_##first(X)
     PAIR_FIRSTS(ROW)
 #undef ROW
 #undef X
@@ -94,6 +94,7 @@ static void pair(struct scratch *w, uint32_t code) {
         w->words[w->pair_at] = (w->words[w->pair_at] & ~UINT64_C(0xffff)) | number;
         w->paired = w->pair_first;
         w->paired_at = w->pair_at;
+        w->paired_next = w->n_words;
         w->pair_first = 0;
         return;
     }
@@ -105,7 +106,7 @@ static void pair(struct scratch *w, uint32_t code) {
 void em_pair_renumber(struct scratch *w, uint32_t at, uint32_t code) {
     if (w->pair_first && w->pair_at == at)
         w->pair_first = pair_first[code];
-    uint64_t number = w->paired && w->paired_at + 1 == at ? pair_number[w->paired - 1][code] : 0;
+    uint64_t number = w->paired && w->paired_next == at ? pair_number[w->paired - 1][code] : 0;
     if (number)
         w->words[w->paired_at] = (w->words[w->paired_at] & ~UINT64_C(0xffff)) | number;
 }
@@ -235,7 +236,7 @@ void em_to_slot(struct scratch *w, const struct opnd *o, uint32_t type, uint32_t
         to_cmp(w, o, dst);
         break;
     default:
-        em_op(w, OP_I32_ADD, dst, o->a, o->b);
+        em_op(w, o->has_k ? I_I32_ADD_K : OP_I32_ADD, dst, o->a, o->has_k ? (uint32_t)o->k : o->b);
     }
 }
 
@@ -290,7 +291,7 @@ uint32_t em_use(struct scratch *w, uint32_t i) {
 static void settle_local(struct scratch *w, uint32_t slot, uint32_t consumed) {
     lazy_trim(w);
     for (uint32_t i = w->lazy_from; i + consumed < w->n; i++)
-        if (w->vals[i].kind == OPND_LOCAL && w->vals[i].a == slot)
+        if (w->vals[i].a == slot && (w->vals[i].kind == OPND_LOCAL || w->vals[i].kind == OPND_SUM))
             emit_settle(w, i);
 }
 
@@ -522,6 +523,11 @@ static bool commutes(uint16_t row) {
            r == OP_I32_XOR;
 }
 
+static bool is_plain_load(const struct scratch *w) {
+    const uint8_t *p = w->r.p;
+    return w->r.end - p > 1 && p[0] >= 0x28 && p[0] <= 0x35 && p[1] < 0x40;
+}
+
 static bool alu_const(struct scratch *w, uint16_t row) {
     bool is64 = row >= OP_I64_CLZ;
     uint32_t at = w->n - 1, other = w->n - 2;
@@ -537,14 +543,16 @@ static bool alu_const(struct scratch *w, uint16_t row) {
     uint16_t form = alu_k(row);
     if (!form || !fits16(k, is64))
         return false;
+    bool is_local = w->vals[other].kind == OPND_LOCAL;
     uint32_t src = em_use(w, other);
+    if (row == OP_I32_ADD && (is_plain_load(w) || (is_local && peek_set(w) == NO_LINK))) {
+        /* A load or store that uses it as address includes it. */
+        w->out =
+            (struct opnd){.kind = OPND_SUM, .has_k = true, .a = (uint16_t)src, .k = k & 0xffff};
+        return true;
+    }
     em_op(w, form, result(w, 2), src, (uint32_t)k & 0xffff);
     return true;
-}
-
-static bool is_plain_load(const struct scratch *w) {
-    const uint8_t *p = w->r.p;
-    return w->r.end - p > 1 && p[0] >= 0x28 && p[0] <= 0x35 && p[1] < 0x40;
 }
 
 static void em_binary(struct scratch *w, uint16_t row) {
@@ -626,7 +634,11 @@ void em_load(struct scratch *w, uint32_t row, uint32_t mem, uint64_t offset) {
         uint64_t at = offset + (uint32_t)o->k;
         em_op(w, far_form(row) + 1, result(w, 1), 0, 0);
         em_word(w, at);
-    } else if (o->kind == OPND_SUM) {
+    } else if (o->kind == OPND_SUM && o->has_k && em_plus_form(row)) {
+        uint32_t a = o->a, k = (uint32_t)o->k;
+        em_op(w, em_plus_form(row), result(w, 1), a, k);
+        em_word(w, offset);
+    } else if (o->kind == OPND_SUM && !o->has_k) {
         uint32_t a = o->a, b = o->b;
         em_op(w, far_form(row) + 2, result(w, 1), a, b);
         em_word(w, offset);
@@ -650,6 +662,9 @@ void em_store(struct scratch *w, uint32_t row, uint32_t mem, uint64_t offset) {
     } else if (o->kind == OPND_CONST) {
         em_op(w, far_form(row) + 1, 0, v, 0);
         em_word(w, offset + (uint32_t)o->k);
+    } else if (o->kind == OPND_SUM && o->has_k && em_plus_form(row)) {
+        em_op(w, em_plus_form(row), o->a, v, (uint32_t)o->k);
+        em_word(w, offset);
     } else if (offset <= UINT16_MAX) {
         em_op(w, row, em_use(w, w->n - 2), v, (uint32_t)offset);
     } else {

@@ -35,5 +35,7 @@ uint32_t em_first_slot(const struct scratch *w, uint32_t from_top);
 void em_regs_forget(struct scratch *w);
 /* Returns the form of the next instruction that reads a value register; may swap operands. */
 uint32_t em_regs_use(struct scratch *w, uint32_t code, uint32_t *a, uint32_t *b, uint32_t *c);
+/* The forms of a load or store whose address is a slot plus a constant; 0: it has none. */
+uint32_t em_plus_form(uint32_t row);
 /* Notes which register the next instruction writes, and for which slot. */
 void em_regs_set(struct scratch *w, uint32_t code, uint32_t a);

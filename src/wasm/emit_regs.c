@@ -38,7 +38,8 @@ struct reg_row {
     [I_##name##_SUM] = {.in_b = I_##name##_SUM_RB, .in_c = I_##name##_SUM_RB,                 \
                         .to = I_##name##_SUM_TO, .gives = (gives_), .swaps = true},           \
     WITH_TO(I_##name##_RB, gives_) WITH_TO(I_##name##_SUM_RB, gives_)                         \
-    PLAIN(I_##name##_FAR, gives_) PLAIN(I_##name##_AT, gives_)
+    [I_##name##_PLUS] = {.in_b = I_##name##_PLUS_RB, .to = I_##name##_PLUS_TO, .gives = (gives_)}, \
+    WITH_TO(I_##name##_PLUS_RB, gives_) PLAIN(I_##name##_FAR, gives_) PLAIN(I_##name##_AT, gives_)
 
 static const struct reg_row reg_rows[IOP_COUNT] = {
 #define X(name) COMMUTING(name, GIVES_INT, false)
@@ -65,6 +66,9 @@ static const struct reg_row reg_rows[IOP_COUNT] = {
                                .f64 = OP_##name == OP_F64_STORE},                                \
     [I_##name##_AT] = {.in_b = I_##name##_AT_RB, .gives = GIVES_NONE,                            \
                        .f64 = OP_##name == OP_F64_STORE},                                       \
+    [I_##name##_PLUS] = {.in_b = I_##name##_PLUS_RB, .gives = GIVES_NONE,                       \
+                         .f64 = OP_##name == OP_F64_STORE},                                     \
+    PLAIN(I_##name##_PLUS_RB, GIVES_NONE)                                                       \
     PLAIN(I_##name##_FAR, GIVES_NONE) PLAIN(I_##name##_AT_RB, GIVES_NONE)                       \
     PLAIN(I_##name##_RA, GIVES_NONE) PLAIN(I_##name##_RB, GIVES_NONE)
     REG_STORES(X)
@@ -145,4 +149,17 @@ void em_regs_set(struct scratch *w, uint32_t code, uint32_t a) {
         w->f64_reg.slot = NO_LINK;
     struct value_reg *r = gives == GIVES_F64 ? &w->f64_reg : &w->int_reg;
     *r = (struct value_reg){.slot = a, .at = w->n_words, .code = (uint16_t)code};
+}
+
+uint32_t em_plus_form(uint32_t row) {
+    switch (row) {
+#define X(name)     \
+    case OP_##name: \
+        return I_##name##_PLUS;
+        REG_LOADS(X)
+        REG_STORES(X)
+#undef X
+    default:
+        return 0;
+    }
 }

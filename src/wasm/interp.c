@@ -492,11 +492,16 @@ INTERP_CHECKS static enum exit_code interp_loop(struct wasm_store *s, int64_t *f
         REG_LOADS(X)
 #undef X
 #define X(name) [I_##name##_RA] = &&do_##name##_RA, [I_##name##_RB] = &&do_##name##_RB, \
-        [I_##name##_AT_RB] = &&do_##name##_AT_RB,
+        [I_##name##_AT_RB] = &&do_##name##_AT_RB, [I_##name##_PLUS] = &&do_##name##_PLUS, \
+        [I_##name##_PLUS_RB] = &&do_##name##_PLUS_RB,
         REG_STORES(X)
 #undef X
+#define X(name) [I_##name##_PLUS] = &&do_##name##_PLUS, [I_##name##_PLUS_TO] = &&do_##name##_PLUS_TO, \
+        [I_##name##_PLUS_RB] = &&do_##name##_PLUS_RB, [I_##name##_PLUS_RB_TO] = &&do_##name##_PLUS_RB_TO,
+        REG_LOADS(X)
+#undef X
 #define X(first, number, label) &&pair_##first##_##label,
-#define ROW(number, first) PAIRS_OF_##first(X)
+#define ROW(number, first, words) PAIRS_OF_##first(X)
         [I_PAIRS] = PAIR_FIRSTS(ROW)
 #undef ROW
 #undef X
@@ -764,6 +769,7 @@ do_F64_COPYSIGN:
     } while (0)
 #define NEAR(slot) ((uint64_t)(uint32_t)(slot) + RC)
 #define SUM(slot) ((uint64_t)((uint32_t)(slot) + (uint32_t)fp[RC]) + pc[1])
+#define PLUS(slot) ((uint64_t)((uint32_t)(slot) + (uint32_t)RC_SIGNED) + pc[1])
 #define X(name, type, wide, out)                                                           \
     do_##name : LOAD_AT(type, wide, out, NEAR(fp[RB]), 1);                                 \
     do_##name##_FAR : LOAD_AT(type, wide, out, (uint64_t)(uint32_t)fp[RB] + pc[1], 2);     \
@@ -777,7 +783,11 @@ do_F64_COPYSIGN:
     do_##name##_RB_TO : LOAD_AT(type, wide, out##_TO, NEAR(ival), 1);       \
     do_##name##_SUM_TO : LOAD_AT(type, wide, out##_TO, SUM(fp[RB]), 2);     \
     do_##name##_SUM_RB : LOAD_AT(type, wide, out, SUM(ival), 2);            \
-    do_##name##_SUM_RB_TO : LOAD_AT(type, wide, out##_TO, SUM(ival), 2);
+    do_##name##_SUM_RB_TO : LOAD_AT(type, wide, out##_TO, SUM(ival), 2);    \
+    do_##name##_PLUS : LOAD_AT(type, wide, out, PLUS(fp[RB]), 2);           \
+    do_##name##_PLUS_TO : LOAD_AT(type, wide, out##_TO, PLUS(fp[RB]), 2);   \
+    do_##name##_PLUS_RB : LOAD_AT(type, wide, out, PLUS(ival), 2);          \
+    do_##name##_PLUS_RB_TO : LOAD_AT(type, wide, out##_TO, PLUS(ival), 2);
     LOADS_WITH_REG(X)
 #undef X
 #define STORE_AT(type, value, address, words)                  \
@@ -798,7 +808,9 @@ do_F64_COPYSIGN:
 #define X(name, type, reg)                                                \
     do_##name##_RA : STORE_AT(type, fp[RB], NEAR(ival), 1);               \
     do_##name##_RB : STORE_AT(type, reg, NEAR(fp[RA]), 1);                \
-    do_##name##_AT_RB : STORE_AT(type, reg, pc[1], 2);
+    do_##name##_AT_RB : STORE_AT(type, reg, pc[1], 2);                    \
+    do_##name##_PLUS : STORE_AT(type, fp[RB], PLUS(fp[RA]), 2);           \
+    do_##name##_PLUS_RB : STORE_AT(type, reg, PLUS(fp[RA]), 2);
     STORES_WITH_REG(X)
 #undef X
     /* Allocates the bytes that an access needs, then runs its word again. */
@@ -813,10 +825,10 @@ beyond:
 #define X(first, number, label)   \
     pair_##first##_##label : {    \
         BODY_##first;             \
-        pc += 1;                  \
+        pc += PAIR_WORDS_##first; \
         goto label;               \
     }
-#define ROW(number, first) PAIRS_OF_##first(X)
+#define ROW(number, first, words) PAIRS_OF_##first(X)
     PAIR_FIRSTS(ROW)
 #undef ROW
 #undef X
@@ -1012,8 +1024,11 @@ do_CALL_FN:
     *++top = (struct frame){ret, fp, inst, fn};
 enter:
     fp = args;
-    for (uint64_t *z = fp + fn->param_slots, *end = z + fn->zero_slots; z < end; z++)
+    for (uint64_t *z = fp + fn->param_slots, *end = z + fn->zero_slots; z < end; z++) {
         *z = 0;
+        __asm__(""
+                : "+r"(z)); /* keeps this a loop: most functions have too few locals for memset */
+    }
     pc = fn->entry;
     if (UNLIKELY((fuel -= fn->entry_cost) < 0)) {
         /* to_stepping() could mistake the entry for a loop that starts at the same word. */

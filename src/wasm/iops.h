@@ -157,6 +157,13 @@ enum iop {
 #define X(name) I_##name##_RA, I_##name##_RB, I_##name##_AT_RB,
     REG_STORES(X)
 #undef X
+/* PLUS: the address is the slot of the address + the 16-bit signed constant c; {offset}. */
+#define X(name) I_##name##_PLUS, I_##name##_PLUS_TO, I_##name##_PLUS_RB, I_##name##_PLUS_RB_TO,
+    REG_LOADS(X)
+#undef X
+#define X(name) I_##name##_PLUS, I_##name##_PLUS_RB,
+    REG_STORES(X)
+#undef X
     IOP_COUNT
 };
 

@@ -17,7 +17,7 @@ enum opnd_kind {
     OPND_LOCAL, /* the value of the local in slot a */
     OPND_CONST, /* the constant k */
     OPND_CMP,   /* comparison that is not yet computed: op a b, or op a k */
-    OPND_SUM,   /* i32 sum of slots a and b that is not yet computed */
+    OPND_SUM,   /* i32 sum that is not yet computed: of slots a and b, or of a and k */
 };
 
 struct opnd {
@@ -127,7 +127,8 @@ struct scratch {
     uint32_t
         pair_first; /* number + 1 (pairs.h) of the instruction at pair_at, if it may begin a pair */
     uint32_t pair_at;
-    uint32_t paired, paired_at; /* number + 1 of the first instruction of the last pair */
+    /* The last pair: number + 1 of its first instruction, and positions of both. */
+    uint32_t paired, paired_at, paired_next;
     struct value_reg int_reg, f64_reg;
     uint32_t pending_site; /* site of the present call, which pays for the fuel block after it */
     uint32_t pending_kind;
