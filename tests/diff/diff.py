@@ -8,7 +8,7 @@
 
 --seeds A:B picks the modules; the same seed is the same module. --seconds stops early. Exit 77 is a skip.
 Modules come from wasm-opt -ttf, or with --maker 30 from gen30.py: WebAssembly 3.0, for which V8 must be that of
-node 24 or newer (node24.py). --jobs runs so many batches at once.
+node 24 or newer (node24.py), or with --maker chain from genchain.py: plain code in long chains. --jobs runs so many batches at once.
 CARREL_SOAK=1 draws new seeds, prints them, and goes on for five minutes. CARREL_MODULES=N and CARREL_SEED=S run the
 modules of gen30.py from S on, N of them, on all CPUs (make diff30).
 """
@@ -26,12 +26,13 @@ import tempfile
 import time
 
 import gen30
+import genchain
 import node24
 
 HERE = pathlib.Path(__file__).resolve().parent
 FEATURES = ["--enable-bulk-memory", "--enable-multivalue", "--enable-sign-ext",
             "--enable-nontrapping-float-to-int", "--enable-mutable-globals"]
-BATCH = {"ttf": 25, "30": 200}  # modules per process
+BATCH = {"ttf": 25, "30": 200, "chain": 100}  # modules per process
 
 # The specification's words for a trap -> the class that the other engine can tell apart.
 CLASSES = {
@@ -55,6 +56,12 @@ def skip(reason):
 def make_module_30(seed, directory):
     target = directory / f"{seed}.wasm"
     target.write_bytes(gen30.module(seed))
+    return target
+
+
+def make_module_chain(seed, directory):
+    target = directory / f"{seed}.wasm"
+    target.write_bytes(genchain.module(seed))
     return target
 
 
@@ -144,7 +151,7 @@ def compare_batch(args, modules):
 
 
 def run_batch(args, seeds):
-    make = {"ttf": make_module, "30": make_module_30}[args.maker]
+    make = {"ttf": make_module, "30": make_module_30, "chain": make_module_chain}[args.maker]
     with tempfile.TemporaryDirectory() as name:
         return compare_batch(args, [make(s, pathlib.Path(name)) for s in seeds])
 
@@ -173,8 +180,8 @@ def need_tools(args):
     args.modes = {"all": ["v8", "cut"] + ["cross"] * bool(args.other)}.get(args.mode, [args.mode])
     args.node = (node24.find() if args.maker == "30" else shutil.which("node")) if "v8" in args.modes else None
     if "v8" in args.modes and not args.node:
-        skip("no node here" if args.maker == "ttf" else "no node 24 or newer here, and npm's registry does not answer")
-    for tool in {"ttf": ["wasm-opt"], "30": []}[args.maker] + args.other[:1]:
+        skip("no node here" if args.maker != "30" else "no node 24 or newer here, and npm's registry does not answer")
+    for tool in {"ttf": ["wasm-opt"], "30": [], "chain": []}[args.maker] + args.other[:1]:
         if not shutil.which(tool):
             skip(f"no {tool} here")
 
@@ -201,7 +208,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--progress", action="store_true")
-    parser.add_argument("--maker", choices=["ttf", "30"], default="ttf")
+    parser.add_argument("--maker", choices=["ttf", "30", "chain"], default="ttf")
     args = parser.parse_args()
     need_tools(args)
     first, last = draw_seeds(args)

@@ -63,6 +63,27 @@ static void stops_at_every_amount_of_fuel_leave_results_and_fuel_equal(void **st
     }
 }
 
+/* A local is computed before a loop and used at its start, where another value was made last. */
+static void a_loop_uses_its_locals_and_not_the_last_value(void **state) {
+    (void)state;
+    struct cell c;
+    cell_open(&c,
+              "(module (import \"env\" \"ask\" (func (param i32) (result i32)))"
+              "  (func (export \"sum\") (param i32) (result i32) (local i32 i32 i32)"
+              "    (local.set 1 (i32.add (local.get 0) (i32.const 1)))"
+              "    (loop $l"
+              "      (local.set 2 (i32.add (local.get 2) (i32.mul (local.get 1) (i32.const 3))))"
+              "      (local.set 1 (i32.mul (local.get 1) (i32.const 2)))"
+              "      (local.set 3 (i32.add (local.get 3) (i32.const 1)))"
+              "      (br_if $l (i32.lt_u (local.get 3) (i32.const 5))))"
+              "    (local.get 2)))");
+    start(&c, "sum", 6);
+    const struct wasm_event *ev = wasm_run(c.store, UINT64_MAX);
+    assert_int_equal(ev->outcome, WASM_DONE);
+    assert_int_equal(ev->values[0].i32, 7 * 3 * 31);
+    cell_close(&c);
+}
+
 static void out_of_fuel_says_what_is_needed_and_goes_on_with_more(void **state) {
     (void)state;
     struct wasm_engine *e = wasm_engine_new(NULL);
@@ -592,6 +613,7 @@ static void type_mismatches_say_what_was_wanted_and_found(void **state) {
 }
 
 UNIT_MAIN(cmocka_unit_test(stops_at_every_amount_of_fuel_leave_results_and_fuel_equal),
+          cmocka_unit_test(a_loop_uses_its_locals_and_not_the_last_value),
           cmocka_unit_test(out_of_fuel_says_what_is_needed_and_goes_on_with_more),
           cmocka_unit_test(a_trap_is_paid_and_the_rest_of_its_block_is_not),
           cmocka_unit_test(a_host_call_is_a_yield_with_a_number),
