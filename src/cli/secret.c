@@ -1,16 +1,13 @@
 /* carrel secret: sets, lists and deletes secrets, which machines use but never see. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <termios.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/defer.h"
-#include "base/fdio.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/text/hidden.h"
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/text/units.h"
@@ -38,65 +35,12 @@ static int call(struct client *c, const char *method, const char *target, const 
     return client_call(c, &r, ret, err);
 }
 
-/* ---- the value ---- */
-
-static struct termios terminal_before; /* for the signal handler */
-
-static void restore_and_end(int number) {
-    tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
-    signal(number, SIG_DFL);
-    raise(number);
-}
-
-/* Reads one line without showing it. A signal that ends the command turns the echo on again. */
-static size_t read_hidden(char *value, size_t size) {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    struct termios hidden;
-    size_t n = 0;
-    if (tcgetattr(STDIN_FILENO, &terminal_before) == 0) {
-        for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
-            signal(ends[i], restore_and_end);
-        signal(SIGTSTP, SIG_IGN);
-        hidden = terminal_before;
-        hidden.c_lflag &= ~(tcflag_t)ECHO;
-        tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
-    }
-    /* after the echo is off: a user who types at once would see the secret, and lose its start */
-    fputs("secret (not shown, end with Enter): ", stderr);
-    while (n < size && read(STDIN_FILENO, value + n, 1) == 1 && value[n] != '\n')
-        n++;
-    tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
-    fputc('\n', stderr);
-    return n;
-}
-
-static size_t read_piped(char *value, size_t size) {
-    size_t n = 0;
-    ssize_t got;
-    while (n < size && (got = read(STDIN_FILENO, value + n, size - n)) > 0)
-        n += (size_t)got;
-    return n && n < size && value[n - 1] == '\n' ? n - 1 : n;
-}
-
-/* Reads the secret: a line from a terminal, or all of standard input but a newline at its end. */
-static int read_value(char value[VALUE_MAX + 2], struct err *err) {
-    size_t n =
-        isatty(STDIN_FILENO) ? read_hidden(value, VALUE_MAX + 1) : read_piped(value, VALUE_MAX + 2);
-    if (n > VALUE_MAX)
-        return err_set(err, ERR_INVALID, "the value of the secret is longer than %d bytes",
-                       VALUE_MAX);
-    value[n] = '\0';
-    return strlen(value) == n
-               ? 0
-               : err_set(err, ERR_INVALID, "the value of the secret contains a NUL byte");
-}
-
 static int set(struct client *c, char **words, json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE], value[VALUE_MAX + 2];
     struct buf body DEFER(buf_done) = BUF(8 * VALUE_MAX);
     struct jot j = JOT(&body);
     (void)ret;
-    if (read_value(value, err) < 0)
+    if (hidden_read("secret", value, VALUE_MAX, err) < 0)
         return -1;
     jot_object(&j, NULL);
     jot_string(&j, "value", value);
