@@ -182,6 +182,8 @@ const struct schema *const all_schemas[] = {
     &network_schema,
     &models_request_schema,
     &secret_request_schema,
+    &login_request_schema,
+    &logins_schema,
     &grant_request_schema,
     &secret_grant_request_schema,
     &expose_request_schema,

@@ -1,5 +1,6 @@
 /* Schemas of what enters or leaves a machine: network rules, secrets, grants, ports, approvals. */
 #include "api/body_fields.h"
+#include "service/models/models.h"
 #include "service/net/approvals.h"
 #include "service/net/expose.h"
 #include "service/net/secrets.h"
@@ -47,15 +48,15 @@ static const struct field secret_grant_request[] = {
 const struct schema secret_grant_request_schema =
     SCHEMA("SecretGrant", struct secret_grant_request, secret_grant_request);
 
-static const char *const grant_kinds[] = {"file",   "env",      "secret",   "repo",
-                                          "sqlite", "postgres", "identity", NULL};
+static const char *const grant_kinds[] = {"file",     "env",      "secret", "repo", "sqlite",
+                                          "postgres", "identity", "login",  NULL};
 static const struct field grant_request[] = {
     {"kind", FIELD_TEXT, AT(struct grant_request, kind), NULL, .required = true,
      .choices = grant_kinds},
     {"what", FIELD_TEXT, AT(struct grant_request, what),
      "granted object: path on the host, sent with a descriptor or below a root of carrel.conf; or "
      "a name; "
-     "postgres: name of the secret that holds the server URL",
+     "postgres: name of the secret that holds the server URL; login: claude or codex",
      .required = true, .max = PATH_MAX_BYTES},
     {"at", FIELD_TEXT, AT(struct grant_request, at),
      "path in the machine; secret: host that receives it; identity: e-mail address",
@@ -89,6 +90,21 @@ static const struct field secret_request[] = {
 };
 const struct schema secret_request_schema =
     SCHEMA("SecretRequest", struct secret_request, secret_request);
+
+static const struct field login_request[] = {
+    {"value", FIELD_TEXT, AT(struct login_request, value),
+     "claude: token of `claude setup-token`; codex: text of the file auth.json of a ChatGPT login",
+     .required = true, .max = LOGIN_TEXT_MAX},
+};
+const struct schema login_request_schema =
+    SCHEMA("LoginRequest", struct login_request, login_request);
+
+static const struct field logins_view[] = {
+    {"logins", SHOW_JSON, 0,
+     "logins, each with name, created_ms, changed_ms, used_ms, expires_ms and problem",
+     .required = true},
+};
+const struct schema logins_schema = SCHEMA("Logins", char *, logins_view);
 
 static const struct field network_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},

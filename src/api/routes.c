@@ -288,6 +288,16 @@ const struct route routes[] = {
     {"DELETE", "/v1/secrets/{}", "secret_remove", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200,
      NULL, "Delete a secret; nothing can use it from now on", "-X DELETE $URL/v1/secrets/API_KEY",
      api_secret_remove, NULL},
+    {"GET", "/v1/logins", "login_list", SCOPE_READ, BODY_NONE, NULL, &logins_schema, 200, NULL,
+     "List subscription logins; tokens are never shown", "$URL/v1/logins", api_login_list, NULL},
+    {"PUT", "/v1/logins/{}", "login_set", SCOPE_RUN, BODY_JSON, &login_request_schema, &done_schema,
+     200, NULL,
+     "Store the login claude or codex, encrypted, or replace it; a token needs the scope admin",
+     "-X PUT $URL/v1/logins/claude -d '{\"value\":\"sk-ant-oat01-some-token\"}'", api_login_set,
+     NULL},
+    {"DELETE", "/v1/logins/{}", "login_remove", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200, NULL,
+     "Delete a login; no machine can use it from now on", "-X DELETE $URL/v1/logins/claude",
+     api_login_remove, NULL},
     {"GET", "/v1/volumes", "volume_list", SCOPE_READ, BODY_NONE, NULL, &volumes_schema, 200, NULL,
      "List volumes and their snapshots", "$URL/v1/volumes", api_volume_list, NULL},
     {"POST", "/v1/volumes", "volume_create", SCOPE_RUN, BODY_JSON, &volume_request_schema,
@@ -624,7 +634,7 @@ static const char *param_name(const char *path, const char *at) {
                 {"/secrets/", "secret"},   {"/runs/", "run"},      {"/changesets/", "changeset"},
                 {"/builds/", "build"},     {"/files/", "archive"}, {"/images/", "image"},
                 {"/exposures/", "port"},   {"/grants/", "grant"},  {"/boxes/", "box"},
-                {"/volumes/", "volume"}};
+                {"/volumes/", "volume"},   {"/logins/", "login"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         size_t n = strlen(rows[i].before);
         if ((size_t)(at - path) >= n && memcmp(at - n, rows[i].before, n) == 0)

@@ -34,6 +34,7 @@ void forward_free(struct forward *f) {
     if (f->fetch)
         fetch_cancel(f->fetch);
     loop_timer_free(f->again);
+    gateway_login_done(f);
     paid_settle(&f->paid, NULL);
     model_stream_free(f->reader);
     model_provider_done(&f->provider);
@@ -122,9 +123,10 @@ static void on_body(struct http_exchange *x, const char *body, size_t n) {
     if (!json_is_object(f->root))
         err_set(&err, ERR_INVALID, "the request to the model is not a JSON object");
     const char *beta = f->codec == &model_anthropic ? "anthropic-beta" : "openai-beta";
-    if (err.code || gateway_rewrite(f, &err) < 0 ||
+    if (err.code || gateway_login_take(f, x->head, &err) < 0 || gateway_rewrite(f, &err) < 0 ||
         take_fields(f->version, sizeof(f->version), x->head, "anthropic-version", &err) < 0 ||
-        take_fields(f->beta, sizeof(f->beta), x->head, beta, &err) < 0) {
+        take_fields(f->beta, sizeof(f->beta), x->head, beta, &err) < 0 ||
+        gateway_login_beta(f, &err) < 0) {
         gateway_refuse(f, gateway_failure(&err), &err);
         return;
     }
@@ -330,7 +332,7 @@ static bool gateway_post(struct gateway *g, struct http_exchange *x, const char 
     return gateway_gemini(g, x, account);
 }
 
-static bool gateway_get(struct gateway *g, struct http_exchange *x) {
+static bool gateway_get(struct gateway *g, struct http_exchange *x, const char *account) {
     struct http_text path = x->head->path;
     const char *model;
     if (x->head->upgrade && ends_with(path, "/responses")) {
@@ -339,13 +341,16 @@ static bool gateway_get(struct gateway *g, struct http_exchange *x) {
         return true;
     }
     if (ends_with(path, "/models")) {
-        list_models(g, x);
+        if (!gateway_login_list(g, x, account, on_gone))
+            list_models(g, x);
         return true;
     }
     if ((model = model_of_path(g, path))) {
         show_model(x, model);
         return true;
     }
+    if (gateway_login_answer(x))
+        return true;
     /* Claude Code asks whether the server is there. */
     if (!ends_with(path, "/api/hello") && path.n > 1)
         return false;
@@ -356,7 +361,7 @@ static bool gateway_get(struct gateway *g, struct http_exchange *x) {
 void gateway_request(struct gateway *g, struct http_exchange *x, const char *account) {
     bool is_post = http_text_is(x->head->method, "POST");
     bool is_get = http_text_is(x->head->method, "GET") || http_text_is(x->head->method, "HEAD");
-    if ((is_post && gateway_post(g, x, account)) || (is_get && gateway_get(g, x)))
+    if ((is_post && gateway_post(g, x, account)) || (is_get && gateway_get(g, x, account)))
         return;
     refuse_path(x, 404,
                 "unknown path: use /v1/messages, /v1/chat/completions, /v1/responses, "

@@ -7,6 +7,9 @@
  * Keys from the client are dropped. Answers pass through unchanged. The gateway retries only a
  * provider that it cannot reach; all else the client does.
  *
+ * A request with the placeholder of a login (base/login.h) goes to that vendor, with the token of
+ * the machine's owner, if the machine has a grant of the login.
+ *
  * "PROVIDER/MODEL" names both; a plain "MODEL" goes to the providers of carrel.conf with that
  * format, else to the built-in provider; an alias goes to its models. The next one is tried if one
  * answers with 429 or 5xx, or cannot be reached.
@@ -15,6 +18,7 @@
 
 #include "io/fetch.h"
 #include "io/http_server.h"
+#include "model/login.h"
 #include "model/paid.h"
 #include "model/price.h"
 #include "model/provider.h"
@@ -50,6 +54,12 @@ struct gateway_config {
      */
     int (*reaches)(void *arg, const char *account, const char *what, struct err *err);
     void *reaches_arg;
+    /* May be NULL, both: there are no logins. */
+    struct logins *logins;
+    /* Finds the owner of the account's machine. -1: the machine may not use this login. */
+    int (*login)(void *arg, const char *account, const char *vendor, char owner[STORE_NAME_SIZE],
+                 struct err *err);
+    void *login_arg;
 };
 
 /* The tokens of an answer for which neither the request nor carrel.conf sets a limit. */

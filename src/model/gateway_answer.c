@@ -198,7 +198,7 @@ static bool embed_usage(const struct forward *f, struct model_usage *ret) {
 static bool read_usage(struct forward *f, struct model_usage *ret) {
     struct model_answer answer DEFER(model_answer_done) = {0};
     if (f->kind != GATEWAY_CALL)
-        return f->kind == GATEWAY_COUNT || embed_usage(f, ret);
+        return f->kind != GATEWAY_EMBED || embed_usage(f, ret);
     bool ok = f->reader ? model_stream_end(f->reader, &answer, NULL) == 0
                         : model_get_answer(f->codec, f->whole.data ? f->whole.data : "",
                                            f->whole.len, &answer, NULL, NULL) == 0;
@@ -277,6 +277,13 @@ static void end_stream(struct forward *f, enum model_failure failure) {
     http_end(x);
 }
 
+void gateway_forget_answer(struct forward *f) {
+    buf_done(&f->whole);
+    f->whole = BUF(GATEWAY_ANSWER_MAX);
+    f->status = 0;
+    memset(f->passed, 0, sizeof(f->passed));
+}
+
 /* Tries the next model if the provider is overloaded, fails or cannot be reached. */
 static bool fail_over(struct forward *f, enum fetch_end end) {
     bool failed = end == FETCH_DONE ? f->status == 429 || f->status >= 500 : end == FETCH_CONNECT;
@@ -285,10 +292,7 @@ static bool fail_over(struct forward *f, enum fetch_end end) {
     paid_nothing(&f->paid);
     if (!gateway_next_target(f))
         return false;
-    buf_done(&f->whole);
-    f->whole = BUF(GATEWAY_ANSWER_MAX);
-    f->status = 0;
-    memset(f->passed, 0, sizeof(f->passed));
+    gateway_forget_answer(f);
     gateway_pay(f);
     return true;
 }
@@ -312,6 +316,18 @@ static bool connect_again(struct forward *f, enum fetch_end end) {
     return true;
 }
 
+/* The provider's answer is about the owner's key or login, not about the client's. */
+static void refuse_key(struct forward *f) {
+    char text[160];
+    snprintf(text, sizeof(text),
+             "the vendor rejected the login '%s' (the owner logs in again: carrel login %s)",
+             f->login ? f->login->name : "", f->login ? f->login->name : "");
+    refusal_reply(f, MODEL_FAIL_KEY,
+                  f->login ? text
+                           : "the model provider rejected the key that the owner of this machine "
+                             "set for it (the owner sets it again, see docs/reference/models.md)");
+}
+
 static void answer_on_end(void *arg, enum fetch_end end, const char *why) {
     static const enum model_failure failures[] = {
         [FETCH_DONE] = MODEL_FAIL_GARBAGE,    [FETCH_STOPPED] = MODEL_FAIL_LARGE,
@@ -321,7 +337,7 @@ static void answer_on_end(void *arg, enum fetch_end end, const char *why) {
     };
     struct forward *f = arg;
     f->fetch = NULL;
-    if (fail_over(f, end) || connect_again(f, end))
+    if (gateway_login_again(f, end) || fail_over(f, end) || connect_again(f, end))
         return;
     answer_settle(f, end, why);
     if (!f->x) {
@@ -336,13 +352,15 @@ static void answer_on_end(void *arg, enum fetch_end end, const char *why) {
                                         : MODEL_FAIL_NONE);
         return;
     }
-    if (end == FETCH_DONE && f->status == 401) { /* about the owner's key, not about the client's */
-        refusal_reply(
-            f, MODEL_FAIL_KEY,
-            "the model provider rejected the key that the owner of this machine set for it "
-            "(the owner sets it again, see docs/reference/models.md)");
+    if (end == FETCH_DONE && f->status == 401) {
+        refuse_key(f);
         return;
     }
+    if (f->kind == GATEWAY_LIST && end == FETCH_DONE && f->status == 200 &&
+        !gateway_login_cut_list(f))
+        f->status = 0; /* not an answer of the vendor */
+    if (gateway_login_leaks(f))
+        f->status = 0;
     if (end == FETCH_DONE && f->status >= 200) {
         reply_whole(f);
         return;

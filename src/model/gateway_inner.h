@@ -23,6 +23,7 @@ enum gateway_kind {
     GATEWAY_CALL,  /* an answer of a model */
     GATEWAY_COUNT, /* counts tokens; free of charge */
     GATEWAY_EMBED, /* embeddings, which have no output */
+    GATEWAY_LIST,  /* models of a login; free of charge */
 };
 
 /* Fields of an answer that the client needs. */
@@ -54,6 +55,14 @@ struct forward {
 
     char targets[GATEWAY_TARGETS_MAX][192]; /* PROVIDER/MODEL */
     size_t target_count, target;            /* target: the one that is tried now */
+
+    /* The login that is used instead of a key. */
+    const struct login_vendor *login; /* NULL: none */
+    char login_owner[STORE_NAME_SIZE], login_account[LOGIN_ACCOUNT_SIZE];
+    char *login_fields[LOGIN_FIELDS_MAX]; /* values of login->fields; NULL: absent */
+    struct login_wait *login_wait;
+    uint64_t login_version; /* of the token that was sent */
+    bool login_again;       /* the vendor rejected a token, and another one was asked for */
 
     /* The provider that is tried now. */
     struct model_provider provider;
@@ -96,6 +105,32 @@ void gateway_settle_part(struct forward *f, int status, const char *why);
 /* gateway_send.c: estimates the call, holds its cost and sends it. */
 void gateway_pay(struct forward *f);
 
+/* Sends it now, with the key in f->provider. */
+void gateway_send_now(struct forward *f);
+/* gateway_answer.c: forgets an answer that did not reach the client, before another attempt. */
+void gateway_forget_answer(struct forward *f);
+
+/* gateway_login.c: recognises a request for a login, and copies its fields. */
+int gateway_login_take(struct forward *f, const struct http_head *head, struct err *err);
+void gateway_login_done(struct forward *f);
+/* Chooses the vendor as provider, if the machine may use the login. */
+int gateway_login_aim(struct forward *f, const char *model, struct err *err);
+int gateway_login_beta(struct forward *f, struct err *err);
+/* Writes the fields for the vendor, at most LOGIN_FIELDS_MAX; returns their number. */
+size_t gateway_login_fields(const struct forward *f, struct http_pair *ret);
+/* Finds the token and sends the request, or refuses it. */
+void gateway_login_ask(struct forward *f);
+/* After an answer: tries once more with another token, if the vendor rejected this one. */
+bool gateway_login_again(struct forward *f, enum fetch_end end);
+/* Answers GET .../models for a client with a login; false: it has none. */
+bool gateway_login_list(struct gateway *g, struct http_exchange *x, const char *account,
+                        void (*on_gone)(struct http_exchange *x));
+/* Answers routes about the account, without the vendor; false: this is not one. */
+bool gateway_login_answer(struct http_exchange *x);
+/* Whether a whole answer contains the token or the account. */
+bool gateway_login_leaks(const struct forward *f);
+bool gateway_login_cut_list(struct forward *f);
+
 /* gateway_targets.c: finds the models that the client's name stands for. */
 void gateway_find_targets(struct forward *f, const char *model);
 
@@ -103,5 +138,6 @@ void gateway_find_targets(struct forward *f, const char *model);
 int gateway_rewrite(struct forward *f, struct err *err);
 /* Goes on to the next model that the machine may use. False: none is left, and f is as before. */
 bool gateway_next_target(struct forward *f);
+bool gateway_takes_no_limit(const struct forward *f);
 /* Sets the limit of output tokens in the request. */
 void gateway_set_limit(struct forward *f, uint64_t max_tokens);

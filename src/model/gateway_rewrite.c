@@ -8,6 +8,25 @@
 
 /* ---- The provider ---- */
 
+static void rewrite_price(struct forward *f) {
+    const struct gateway_config *c = &f->gateway->config;
+    f->paid = (struct paid){
+        .ledger = c->ledger,
+        .account = f->account,
+        .model = f->provider.model,
+        .row = c->conf ? model_row(c->conf->known, c->conf->known_count, f->provider.model) : NULL};
+}
+
+/* A login has one provider. Its calls are counted like those of a key. */
+static int rewrite_aim_login(struct forward *f, const char *model, struct err *err) {
+    if (gateway_login_aim(f, model, err) < 0)
+        return -1;
+    f->target = 0;
+    f->target_count = 1;
+    rewrite_price(f);
+    return 0;
+}
+
 /* Chooses the model that is tried now, with its price. */
 static int rewrite_aim(struct forward *f, struct err *err) {
     const struct gateway_config *c = &f->gateway->config;
@@ -20,11 +39,7 @@ static int rewrite_aim(struct forward *f, struct err *err) {
         return err_remedy(err, "post to a path that ends in %s",
                           f->provider.codec ? model_codec_path(f->provider.codec) : "(none)");
     }
-    f->paid = (struct paid){
-        .ledger = c->ledger,
-        .account = f->account,
-        .model = f->provider.model,
-        .row = c->conf ? model_row(c->conf->known, c->conf->known_count, f->provider.model) : NULL};
+    rewrite_price(f);
     /* A request of Gemini has no such member; it is for check_reach(), and is not sent. */
     json_object_set_new(f->root, "model", json_string(f->provider.model));
     return 0;
@@ -35,6 +50,8 @@ static int rewrite_find(struct forward *f, struct err *err) {
     const char *model = f->path_model[0] ? f->path_model : json_member(f->root, "model");
     if (!model || !model[0])
         return err_set(err, ERR_INVALID, "the request has no member 'model'");
+    if (f->login)
+        return rewrite_aim_login(f, model, err);
     gateway_find_targets(f, model);
     for (f->target = 0; rewrite_aim(f, err) < 0; f->target++)
         if (f->target + 1 == f->target_count)
@@ -81,6 +98,11 @@ void gateway_set_limit(struct forward *f, uint64_t max_tokens) {
     f->max_tokens = max_tokens;
 }
 
+/* The service behind a login of Codex refuses requests with a limit of output tokens. */
+bool gateway_takes_no_limit(const struct forward *f) {
+    return f->login && f->codec == &model_responses;
+}
+
 /*
  * Finds the token limit of the answer. A request without one gets the limit of carrel.conf, if
  * there is any: Codex sends none, and takes an answer that reaches a limit for a failure.
@@ -97,7 +119,7 @@ static void find_limit(struct forward *f) {
         wanted = n > wanted ? n : wanted;
     }
     f->max_tokens = wanted ? wanted : GATEWAY_MAX_TOKENS;
-    if (!wanted && row && row->max_tokens)
+    if (!wanted && row && row->max_tokens && !gateway_takes_no_limit(f))
         gateway_set_limit(f, row->max_tokens);
 }
 

@@ -23,6 +23,10 @@ static const char *path_of(const struct forward *f) {
 
 static void put_url(const struct forward *f, char *ret, size_t size) {
     const struct model_provider *p = &f->provider;
+    if (f->kind == GATEWAY_LIST) {
+        snprintf(ret, size, "%s/models%s%s", p->url, f->path_model[0] ? "?" : "", f->path_model);
+        return;
+    }
     if (f->codec != &model_gemini) {
         snprintf(ret, size, "%s%s%s", p->url, path_of(f),
                  f->is_beta && f->codec == &model_anthropic ? "?beta=true" : "");
@@ -37,39 +41,50 @@ static void put_url(const struct forward *f, char *ret, size_t size) {
 static int send_on(struct forward *f, struct err *err) {
     const struct model_provider *p = &f->provider;
     bool bearer = strcmp(p->auth, "bearer") == 0, is_anthropic = f->codec == &model_anthropic;
+    bool is_list = f->kind == GATEWAY_LIST;
     char url[CONF_TEXT_SIZE + 256];
-    struct http_pair fields[5] = {{"Content-Type", "application/json"},
-                                  {"Accept", f->stream ? "text/event-stream" : "application/json"}};
+    struct http_pair fields[6 + LOGIN_FIELDS_MAX] = {
+        {"Content-Type", "application/json"},
+        {"Accept", f->stream ? "text/event-stream" : "application/json"}};
     if (f->codec == &model_gemini)
         json_object_del(f->root, "model");
-    char *body DEFER_FREE = json_dumps(f->root, JSON_COMPACT);
-    if (!body || strlen(body) > MODEL_REQUEST_MAX)
+    char *body DEFER_FREE = is_list ? NULL : json_dumps(f->root, JSON_COMPACT);
+    if (!is_list && (!body || strlen(body) > MODEL_REQUEST_MAX))
         return err_set(err, ERR_INVALID, "the request to the model is too large");
     size_t n = 2;
     if (is_anthropic)
         n = add_pair(fields, n, "anthropic-version", f->version[0] ? f->version : p->version);
-    add_pair(fields, n, is_anthropic ? "anthropic-beta" : "OpenAI-Beta", f->beta);
+    n = add_pair(fields, n, is_anthropic ? "anthropic-beta" : "OpenAI-Beta", f->beta);
+    if (f->login)
+        gateway_login_fields(f, fields + n);
     put_url(f, url, sizeof(url));
     struct fetch_request r = {
-        .method = "POST",
+        .method = is_list ? "GET" : "POST",
         .url = url,
         .fields = fields,
         .secret_field = bearer ? "Authorization" : p->auth,
         .secret_lead = bearer ? "Bearer " : "",
         .secret = p->key,
         .body = body,
-        .n = strlen(body),
+        .n = body ? strlen(body) : 0,
         .max_bytes = GATEWAY_ANSWER_MAX,
     };
     return fetch_start(f->gateway->config.fetcher, &r, &gateway_events, f, &f->fetch, err);
 }
 
-static void send_start(struct forward *f) {
+void gateway_send_now(struct forward *f) {
     struct err err = {0};
     if (send_on(f, &err) == 0)
         return;
     paid_nothing(&f->paid);
     gateway_refuse(f, MODEL_FAIL_INVALID, &err);
+}
+
+static void send_start(struct forward *f) {
+    if (f->login)
+        gateway_login_ask(f);
+    else
+        gateway_send_now(f);
 }
 
 /* ---- Holding the cost ---- */
@@ -88,7 +103,7 @@ static uint64_t least_out(const struct forward *f) {
 static bool send_lower(struct forward *f) {
     struct cost left;
     struct err err = {0};
-    if (f->kind != GATEWAY_CALL ||
+    if (f->kind != GATEWAY_CALL || gateway_takes_no_limit(f) ||
         store_account_left(ledger_store(f->paid.ledger), f->account, &left, &err) < 0)
         return false;
     uint64_t out = model_guess_fits(&f->guess, f->paid.row, &left);
@@ -125,7 +140,7 @@ static void send_hold(struct forward *f) {
 
 void gateway_pay(struct forward *f) {
     const struct model_subject who = {f->account, f->provider.model, f->paid.row};
-    if (f->kind == GATEWAY_COUNT) {
+    if (f->kind == GATEWAY_COUNT || f->kind == GATEWAY_LIST) {
         send_start(f);
         return;
     }

@@ -24,6 +24,7 @@ enum conf_type {
     CONF_ACTION,
     CONF_STEPS,
     CONF_WORD,
+    CONF_LOGIN_URL,
     CONF_PROVIDER,
     CONF_MODEL,
     CONF_ALIAS,
@@ -163,6 +164,14 @@ static const struct key keys[] = {
     {"models", "model", CONF_MODEL, AT(known), "", 0, 0,
      "prices of a model: NAME in=PRICE out=PRICE window=TOKENS, prices per million tokens; one per "
      "line, up to 64"},
+    {"logins", "claude_url", CONF_LOGIN_URL, AT(login_claude_url), "https://api.anthropic.com", 0,
+     0, "base URL that gets the token of `carrel login claude`"},
+    {"logins", "codex_url", CONF_LOGIN_URL, AT(login_codex_url),
+     "https://chatgpt.com/backend-api/codex", 0, 0,
+     "base URL that gets the token of `carrel login codex`"},
+    {"logins", "codex_token_url", CONF_LOGIN_URL, AT(login_codex_token_url),
+     "https://auth.openai.com/oauth/token", 0, 0,
+     "URL that renews the token of `carrel login codex`"},
     {"agents", "tokens", CONF_COUNT, AT(agent_tokens), "5000000", 1, 1ull << 50,
      "token budget of a new machine of `carrel agent` without --budget; 0: no limit"},
     {"agents", "money", CONF_MONEY, AT(agent_micro), "0", 1, 1ull << 50,
@@ -211,6 +220,19 @@ static int set_address(char *to, const char *value, struct err *err) {
 static int set_path(char *to, const char *value, struct err *err) {
     if (value[0] != '/')
         return err_set(err, ERR_INVALID, "'%s' is not an absolute path", value);
+    return set_text(to, value, err);
+}
+
+/* Such a URL gets the tokens of a login: http:// is only for a server on this host. */
+static int set_login_url(char *to, const char *value, struct err *err) {
+    static const char local[] = "http://127.0.0.1:";
+    size_t n = strlen(value);
+    bool is_safe = strncmp(value, "https://", 8) == 0 || strncmp(value, local, strlen(local)) == 0;
+    if (!is_safe || strpbrk(value, " \t?#@") || value[n - 1] == '/') {
+        err_set(err, ERR_INVALID, "'%s' is not a URL that may get a login", value);
+        return err_remedy(err, "write https://HOST[/PATH], without ?, # and @, and without / at "
+                               "the end");
+    }
     return set_text(to, value, err);
 }
 
@@ -341,6 +363,8 @@ static int set_value(const struct key *k, struct conf *c, const char *value, str
         return 0;
     case CONF_WORD:
         return set_text(text, value, err);
+    case CONF_LOGIN_URL:
+        return set_login_url(text, value, err);
     case CONF_PROVIDER:
         return add_provider(c, value, err);
     case CONF_MODEL:
@@ -544,7 +568,8 @@ static const char *const type_names[] = {
     [CONF_COUNT] = "number",         [CONF_SIZE] = "size",   [CONF_CPUS] = "number",
     [CONF_MONEY] = "number",         [CONF_TIME] = "time",   [CONF_ACTION] = "word",
     [CONF_STEPS] = "word",           [CONF_WORD] = "text",   [CONF_PROVIDER] = "lines",
-    [CONF_MODEL] = "lines",          [CONF_ALIAS] = "lines", [CONF_AGENT] = "text",
+    [CONF_LOGIN_URL] = "text",       [CONF_MODEL] = "lines", [CONF_ALIAS] = "lines",
+    [CONF_AGENT] = "text",
 };
 
 static bool put_range(const struct key *k, struct buf *ret) {

@@ -66,6 +66,10 @@ struct conf {
     size_t alias_count;
     struct conf_model known[CONF_MODELS_MAX]; /* models with prices and context sizes */
     size_t known_count;
+    /* URLs of vendors that get the tokens of logins (model/login.h) */
+    char login_claude_url[CONF_TEXT_SIZE];
+    char login_codex_url[CONF_TEXT_SIZE];
+    char login_codex_token_url[CONF_TEXT_SIZE];
     uint64_t agent_tokens, agent_micro; /* budget of a machine of `carrel agent`; 0: no limit */
     struct conf_agents agents;
 };

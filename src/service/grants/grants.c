@@ -49,9 +49,9 @@ void grants_machine_ended(struct service *s) {
     s->grants->copies_unswept = true;
 }
 
-static const struct grant_kind *const kinds[] = {&grant_dir,    &grant_file,     &grant_env,
-                                                 &grant_secret, &grant_repo,     &grant_identity,
-                                                 &grant_sqlite, &grant_postgres, &grant_volume};
+static const struct grant_kind *const kinds[] = {
+    &grant_dir,      &grant_file,   &grant_env,      &grant_secret, &grant_repo,
+    &grant_identity, &grant_sqlite, &grant_postgres, &grant_volume, &grant_login};
 enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
 _Static_assert(sizeof(kinds) / sizeof(*kinds) <= GRANT_KINDS_MAX, "each kind is counted");
 

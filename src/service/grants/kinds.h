@@ -37,4 +37,4 @@ struct grant_kind {
 };
 
 extern const struct grant_kind grant_dir, grant_file, grant_env, grant_secret, grant_repo,
-    grant_identity, grant_sqlite, grant_postgres, grant_volume;
+    grant_identity, grant_sqlite, grant_postgres, grant_volume, grant_login;

@@ -20,6 +20,7 @@ struct service_models {
     struct fetcher *fetcher;
     struct ledger *ledger;
     struct gateway *gateway;
+    struct logins *logins;
     struct model_stats stats;
     struct buf key; /* the last key that reveal_key() returned; `wipe` erases it */
     struct loop_call wipe;
@@ -186,6 +187,10 @@ struct model_access service_model_access(struct service *s) {
                                  .env_arg = s};
 }
 
+struct logins *models_logins(const struct service *s) {
+    return s->models->logins;
+}
+
 struct service_models *service_models_new(struct service *s, struct err *err) {
     struct service_models *m = xnew(struct service_models);
     const struct fetcher_config config = {.proxy = s->conf->proxy[0] ? s->conf->proxy : NULL};
@@ -196,6 +201,8 @@ struct service_models *service_models_new(struct service *s, struct err *err) {
         return NULL;
     }
     m->ledger = ledger_new(s->loop, s->store, s->conf->currency);
+    m->logins = logins_new(&(struct logins_config){
+        .loop = s->loop, .fetcher = m->fetcher, .store = s->store, .conf = s->conf});
     m->gateway = gateway_new(&(struct gateway_config){.loop = s->loop,
                                                       .fetcher = m->fetcher,
                                                       .ledger = m->ledger,
@@ -205,7 +212,10 @@ struct service_models *service_models_new(struct service *s, struct err *err) {
                                                       .told = models_told,
                                                       .told_arg = s,
                                                       .reaches = reaches,
-                                                      .reaches_arg = s});
+                                                      .reaches_arg = s,
+                                                      .logins = m->logins,
+                                                      .login = models_login,
+                                                      .login_arg = s});
     gate_serve(net_gate(s), MODELS_HOST, on_connection, s);
     return m;
 }
@@ -214,6 +224,7 @@ void service_models_free(struct service_models *m, struct loop *loop) {
     if (!m)
         return;
     gateway_free(m->gateway);
+    logins_free(m->logins);
     ledger_free(m->ledger);
     fetcher_free(m->fetcher);
     loop_call_cancel(loop, &m->wipe);

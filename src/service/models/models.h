@@ -53,6 +53,20 @@ enum { MODEL_USAGE_DAYS_MAX = 400 };
 void service_model_usage(struct service *s, const struct caller *who, const char *by, uint64_t days,
                          service_net_fn *done, void *arg);
 
+/* The owner's text of a login: a token, or the file of the vendor's program. */
+struct login_request {
+    const char *value;
+};
+/* Stores a login, or replaces it. Calls `done` when it is on disk. */
+void service_login_set(struct service *s, const struct caller *who, const char *name,
+                       const struct login_request *r, service_done_fn *done, void *arg);
+/* Answers {"logins":[{"name","created_ms","changed_ms","used_ms","expires_ms","problem"}]}. */
+void service_login_list(struct service *s, const struct caller *who, service_net_fn *done,
+                        void *arg);
+/* Deletes a login. Machines cannot use it from now on. */
+void service_login_remove(struct service *s, const struct caller *who, const char *name,
+                          service_done_fn *done, void *arg);
+
 /* Tells as JSON the agents of carrel.conf, their budget, and the formats whose provider has a key.
  */
 void service_agent_list(struct service *s, const struct caller *who, service_net_fn *done,

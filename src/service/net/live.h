@@ -95,3 +95,12 @@ void secrets_restore(struct live *l);
 /* Returns the value of a secret for the gate; NULL: deleted or never set. */
 struct secret *secrets_value(struct service *s, const char *machine, const char *name);
 void secrets_used(struct live *l, const char *name);
+/* A change of secret PREFIX + PLAIN; PLAIN comes from the request. */
+struct secret_change {
+    const char *verb, *prefix, *plain;
+    const struct secret *value; /* NULL: delete it */
+};
+/* Checks the caller's rights and changes the secret. Calls `done` once the change is on disk. -1
+ * with *err: nothing was changed, and `done` is not called. */
+int secrets_keep(struct service *s, const struct caller *who, const struct secret_change *c,
+                 service_done_fn *done, void *arg, struct err *err);

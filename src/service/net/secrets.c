@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "model/login.h"
 #include "service/grants/kinds.h"
 #include "service/grants/live.h"
 #include "service/net/inner.h"
@@ -131,6 +132,26 @@ static void put_secret(struct jot *j, const struct secret_row *row) {
     jot_end(j, '}');
 }
 
+int secrets_keep(struct service *s, const struct caller *who, const struct secret_change *c,
+                 service_done_fn *done, void *arg, struct err *err) {
+    char name[STORE_NAME_SIZE];
+    struct err why;
+    snprintf(name, sizeof(name), "%s%s", c->prefix, c->plain);
+    struct keeping *k = keep_begin(s, who, c->verb, name, c->plain, err);
+    if (!k)
+        return -1;
+    int status = c->value ? store_secret_put(s->store, who->owner, name, c->value, wall_ms(), &why)
+                          : store_secret_remove(s->store, who->owner, name, &why);
+    keep_end(k, status, &why, done, arg);
+    return 0;
+}
+
+/* Secrets of Carrel itself: databases and logins are listed elsewhere. */
+static bool is_own(const char *name) {
+    return strncmp(name, DATABASE_SECRET, strlen(DATABASE_SECRET)) == 0 ||
+           strncmp(name, LOGIN_SECRET, strlen(LOGIN_SECRET)) == 0;
+}
+
 void service_secret_list(struct service *s, const struct caller *who, service_net_fn *done,
                          void *arg) {
     struct buf text DEFER(buf_done) = BUF(LIST_MAX_BYTES);
@@ -145,7 +166,7 @@ void service_secret_list(struct service *s, const struct caller *who, service_ne
     jot_object(&j, NULL);
     jot_array(&j, "secrets");
     for (size_t i = 0; i < list.count; i++)
-        if (strncmp(list.rows[i].name, DATABASE_SECRET, strlen(DATABASE_SECRET)) != 0)
+        if (!is_own(list.rows[i].name))
             put_secret(&j, &list.rows[i]);
     jot_end(&j, ']');
     jot_end(&j, '}');

@@ -67,6 +67,25 @@ static void wrong_agents_are_refused(void **state) {
             fail_msg("accepted: %s", wrong[i]);
 }
 
+static void a_login_goes_only_to_https_or_to_this_host(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"http://example.com",     "http://127.0.0.1.example.com",
+                                        "http://127.0.0.1",       "https://user@example.com",
+                                        "https://example.com/?a", "https://example.com/",
+                                        "ftp://example.com"};
+    struct conf c;
+    char text[128];
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        snprintf(text, sizeof(text), "[logins]\nclaude_url = %s\n", wrong[i]);
+        if (conf_parse(text, strlen(text), &c, &err) == 0)
+            fail_msg("accepted: %s", wrong[i]);
+    }
+    parse("[logins]\ncodex_url = http://127.0.0.1:1234/x\n", &c);
+    assert_string_equal(c.login_codex_url, "http://127.0.0.1:1234/x");
+    assert_string_equal(c.login_claude_url, "https://api.anthropic.com");
+    assert_string_equal(c.login_codex_token_url, "https://auth.openai.com/oauth/token");
+}
+
 static void every_key_is_read(void **state) {
     (void)state;
     struct conf c;
@@ -202,7 +221,9 @@ static void the_manual_is_the_table(void **state) {
 
 UNIT_MAIN(cmocka_unit_test(an_empty_file_is_the_defaults),
           cmocka_unit_test(agents_are_sections_with_their_name),
-          cmocka_unit_test(wrong_agents_are_refused), cmocka_unit_test(every_key_is_read),
+          cmocka_unit_test(wrong_agents_are_refused),
+          cmocka_unit_test(a_login_goes_only_to_https_or_to_this_host),
+          cmocka_unit_test(every_key_is_read),
           cmocka_unit_test(zero_is_taken_where_it_has_a_meaning),
           cmocka_unit_test(mistakes_name_their_line),
           cmocka_unit_test(a_file_is_named_in_its_errors),
