@@ -109,6 +109,7 @@ int cmd_answer(int argc, char **argv);
 int cmd_deny(int argc, char **argv);
 int cmd_events(int argc, char **argv);
 int cmd_net(int argc, char **argv);
+int cmd_login(int argc, char **argv);
 int cmd_models(int argc, char **argv);
 int cmd_secret(int argc, char **argv);
 int cmd_volume(int argc, char **argv);
@@ -132,11 +133,13 @@ extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], ne
     diff_rows[], rewind_rows[], hibernate_rows[], fork_rows[], store_rows[], serve_rows[],
     token_rows[], audit_rows[], mcp_rows[], approve_rows[], answer_rows[], deny_rows[],
     grant_rows[], top_rows[], pending_rows[], events_rows[], do_rows[], ship_rows[], image_rows[],
-    secret_rows[], expose_rows[], models_rows[], agent_rows[], volume_rows[];
+    secret_rows[], expose_rows[], models_rows[], agent_rows[], volume_rows[], login_rows[];
 
 /* Subcommands (forms.c). */
 extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],
-    store_forms[], token_forms[], audit_forms[], models_forms[], agent_forms[], volume_forms[];
+    store_forms[], token_forms[], audit_forms[], models_forms[], agent_forms[], volume_forms[],
+    login_forms[];
+extern const char login_notes[];
 extern const char net_notes[];
 extern const char steps_notes[];
 extern const char sh_notes[];

@@ -168,6 +168,7 @@ static const struct source {
     {"BUILD", "/v1/images/builds", "builds", "id", "state"},
     {"ITEM", "/v1/pending", "pending", "id", "host"},
     {"SECRET", "/v1/secrets", "secrets", "name", ""},
+    {"LOGIN", "/v1/logins", "logins", "name", ""},
     {"VOLUME", "/v1/volumes", "volumes", "name", "id"},
     {"TOKEN", "/v1/tokens", "tokens", "id", "owner"},
     {"BOX", "/v1/store/boxes", "boxes", "id", "store"},

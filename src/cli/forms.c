@@ -59,6 +59,20 @@ const struct form secret_forms[] = {
     {NULL, NULL},
 };
 
+const struct form login_forms[] = {
+    {"claude", "store a token of `claude setup-token`, typed (not shown) or from standard input"},
+    {"codex", "store the file auth.json of a ChatGPT login, from standard input"},
+    {"ls", "list logins, and when each was last used"},
+    {"rm LOGIN", "delete a login, at once and for all machines"},
+    {NULL, NULL},
+};
+
+const char login_notes[] =
+    "Machines use a login only if their agent was started with --login, and never see its "
+    "tokens.\n"
+    "For Codex, make a login of its own: CODEX_HOME=DIR codex login; carrel login codex\n"
+    "<DIR/auth.json; rm -r DIR. See docs/reference/logins.md.";
+
 const struct form volume_forms[] = {
     {"create NAME", "make a volume: --size SIZE, or --from VOLUME for a copy"},
     {"ls", "list volumes, snapshots and the machines that have them"},

@@ -315,6 +315,14 @@ static int put_env(struct jot *j, const char *text, struct handed *h, struct err
     return 0;
 }
 
+/* ---- NAME of a login ---- */
+
+static int put_login(struct jot *j, const char *text, struct handed *h, struct err *err) {
+    (void)h, (void)err;
+    jot_string(j, "what", text);
+    return 0;
+}
+
 static const struct {
     const char *kind;
     int (*put)(struct jot *j, const char *text, struct handed *h, struct err *err);
@@ -326,6 +334,7 @@ static const struct {
     {"db", put_db, offsetof(struct handed_options, dbs), true},
     {"identity", put_identity, offsetof(struct handed_options, identities), true},
     {"secret", put_secret, offsetof(struct handed_options, secrets), true},
+    {"login", put_login, offsetof(struct handed_options, logins), true},
     {"env", put_env, 0, false},
 };
 enum { KINDS = sizeof(kinds) / sizeof(*kinds) };

@@ -12,7 +12,8 @@
 
 struct handed_options {
     struct option_list files, repos, dbs, identities, secrets;
-    uint64_t expires_ms; /* 0: never */
+    struct option_list logins; /* no option: `carrel agent` sets it */
+    uint64_t expires_ms;       /* 0: never */
 };
 
 /* Rows of an option table; `member` is the struct handed_options in `type`. */

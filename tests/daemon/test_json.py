@@ -37,6 +37,7 @@ def place(tmp_path_factory):
         c("snap", "work", "one")
         c("image", "import", small_tree(top), "--name", "small")
         c("secret", "set", "kept", stdin=b"a long value")
+        c("login", "claude", stdin=b"sk-ant-oat01-of-the-test")
         c("net", "work", "allow", "a.example")
         (top / "recipe").write_text("base small\nrun echo x >/y\n")
         (top / "script").write_text(json.dumps(SCRIPT))
@@ -97,6 +98,8 @@ secret set --json more -> name
 secret ls --json -> secrets[]
 secret show --json kept -> name
 secret rm --json kept -> name
+login ls --json -> logins[]
+login rm --json claude -> name
 volume ls --json -> volumes[]
 image ls --json -> images[]
 image show --json small -> id
@@ -154,6 +157,8 @@ expose --json nobody 80 -> not_found
 grants --json nobody -> not_found
 grant show --json work none -> not_found
 secret show --json none -> not_found
+login rm --json codex -> not_found
+login claude --json -> invalid
 volume show --json none -> not_found
 volume rm --json none -> not_found
 image show --json none -> not_found

@@ -18,6 +18,7 @@ def machine(carrel):
         carrel("rm", name)
 
 
+LOGIN = b"sk-ant-oat01-of-the-test\n"
 # Words, what is said, and whether -q silences it. Commands that only print, or whose output is what they made, are below.
 CHANGES = {
     "set": (["set", "tour", "--meta", "a=b"], r"changed machine 'tour'"),
@@ -26,6 +27,8 @@ CHANGES = {
     "cp": (["cp", "/etc/hostname", "tour:/tmp/name"], r"copied '/etc/hostname' to 'tour:/tmp/name'"),
     "secret set": (["secret", "set", "SHOP_KEY"], r"stored secret 'SHOP_KEY'"),
     "secret rm": (["secret", "rm", "SHOP_KEY"], r"deleted secret 'SHOP_KEY'"),
+    "login claude": (["login", "claude"], r"stored login 'claude'"),
+    "login rm": (["login", "rm", "LOGIN"], r"deleted login 'claude'"),
     "token rm": (["token", "rm", "TOKEN"], r"revoked token 't-\w+'"),
     "approve": (["approve", "PENDING"], r"approved request 'p-\w+'"),
     "answer": (["answer", "QUESTION", "yes"], r"answered question 'q-\w+'"),
@@ -42,7 +45,7 @@ if not ROOTLESS:  # volumes require root
     CHANGES["volume rm"] = ["volume", "rm", "VOLUME"], r"deleted volume 'kept'"
 # Print the id, number, state, list or text of what they made or changed, on standard output.
 PRINT = {"agent", "new", "fork", "snap", "rewind", "pause", "resume", "stop", "hibernate", "net", "expose", "grant", "token", "image", "store", "ship", "do", "run",
-         "exec", "sh", "mcp", "serve", "secret", "volume"}
+         "exec", "sh", "mcp", "serve", "secret", "volume", "login"}
 READ = {"ls", "show", "logs", "steps", "diff", "stats", "top", "pending", "events", "grants", "doctor", "audit", "completion", "version", "help", "cell", "wast"}
 
 
@@ -88,12 +91,16 @@ def things(carrel, machine, tmp_path):
         assert carrel("secret", "set", "SHOP_KEY", stdin=b"kf-3141592653\n").returncode == 0
         return "SHOP_KEY"
 
+    def login():
+        assert carrel("login", "claude", stdin=LOGIN).returncode == 0
+        return "claude"
+
     def volume():
         assert carrel("volume", "create", "kept", "--size", "16M").returncode == 0
         return "kept"
 
     clients = []
-    made = {"PENDING": pending, "QUESTION": question, "TOKEN": token, "GRANT": grant, "copy": image, "8000": port, "SHOP_KEY": secret, "VOLUME": volume,
+    made = {"PENDING": pending, "QUESTION": question, "TOKEN": token, "GRANT": grant, "copy": image, "8000": port, "SHOP_KEY": secret, "LOGIN": login, "VOLUME": volume,
             "TAR": lambda: str(tmp_path / "image.tar")}
     yield lambda words: [made[word]() if word in made else word for word in words]
     for client in clients:
@@ -107,7 +114,8 @@ def things(carrel, machine, tmp_path):
 @pytest.mark.parametrize("quiet", [[], ["-q"]], ids=["says", "quiet"])
 def test_a_change_is_said_in_one_line(carrel, things, name, quiet):
     words, says = CHANGES[name]
-    done = carrel(*things(words), *quiet, stdin=b"kf-2718281828\n" if words[:2] == ["secret", "set"] else None)
+    typed = {"secret set": b"kf-2718281828\n", "login claude": LOGIN}.get(name)
+    done = carrel(*things(words), *quiet, stdin=typed)
     assert done.returncode == 0, done
     if quiet:
         assert done.stderr == b"", done

@@ -24,6 +24,8 @@ const struct option_row agent_rows[] = {
     {0, "no-project", NULL, OPTION_FLAG, AT(no_project), "ignore the file .carrel/agent.conf"},
     {0, "budget", "any|AMOUNT|tokens=N|money=X", OPTION_TEXT, AT(budget),
      "new machine: limit of its model calls (default: from [agents] of carrel.conf)"},
+    {0, "login", NULL, OPTION_FLAG, AT(login),
+     "new machine: use your subscription login instead of a key (see carrel login --help)"},
     {0, "image", "IMAGE", OPTION_TEXT, AT(made.image),
      "new machine: image to start from (default: host, the programs of this host)"},
     {'m', "mem", "SIZE", OPTION_SIZE, AT(made.spec.mem), "new machine: memory limit (default: 2G)"},

@@ -47,6 +47,13 @@ struct agent_setting {
     const char *drop[AGENT_DROP_MAX]; /* JSON: members that stay out */
 };
 
+/* How an agent uses a subscription login of the owner. The machine gets placeholders only. */
+struct agent_login {
+    const char *name;               /* of the login */
+    const struct agent_file *files; /* as in struct agent_row; NULL: none */
+    const char *const *env;         /* as in struct agent_row */
+};
+
 /*
  * One agent. The commands are run by the shell of the machine: $agent is its program, $task the
  * task or empty, and "$@" are the further arguments.
@@ -60,6 +67,7 @@ struct agent_row {
     const struct agent_setting *settings; /* ended by a row without path; NULL: unknown */
     const char *memory;                   /* file of notes in the home; NULL: notes.md */
     const char *const *env;               /* NAME=VALUE, ended by NULL; NULL: none */
+    const struct agent_login *login;      /* NULL: API keys only */
     const char *image;                    /* NULL: the default image */
     const char *start, *resume;           /* with a terminal; NULL: not possible */
     const char *once, *once_resume;       /* for one task without a terminal */
@@ -68,7 +76,7 @@ struct agent_row {
 struct agent_options {
     struct new_options made;
     const char *task, *budget;
-    bool resume, fresh, no_project, keep, yes, quiet, json, help;
+    bool login, resume, fresh, no_project, keep, yes, quiet, json, help;
 };
 
 /* The directory that the agent works on. */
@@ -94,6 +102,7 @@ struct agent {
     struct agent_accept *project; /* accepted project file; NULL: none */
     char **args;                  /* further arguments of the agent, ended by NULL */
     bool is_new;
+    bool uses_login; /* the machine was made with --login */
 };
 
 /* ---- table.c ---- */

@@ -106,20 +106,26 @@ static int launch_env(struct launch *l, const struct agent *a, bool is_setup, st
         snprintf(l->env[i], sizeof(l->env[i]), "%s=%s", p->env[i].name, p->env[i].text);
         env->items[env->count++] = l->env[i];
     }
-    for (size_t i = 0; !is_setup && a->row->env && a->row->env[i]; i++) {
-        if (env->count == OPTION_LIST_MAX)
-            return err_set(err, ERR_LIMIT, "the agent has more than %d variables", OPTION_LIST_MAX);
-        env->items[env->count++] = a->row->env[i];
-    }
+    const char *const *const lists[] = {a->row->env, a->uses_login ? a->row->login->env : NULL};
+    for (size_t k = 0; !is_setup && k < sizeof(lists) / sizeof(*lists); k++)
+        for (size_t i = 0; lists[k] && lists[k][i]; i++) {
+            if (env->count == OPTION_LIST_MAX)
+                return err_set(err, ERR_LIMIT, "the agent has more than %d variables",
+                               OPTION_LIST_MAX);
+            env->items[env->count++] = lists[k][i];
+        }
     return 0;
 }
 
 static int launch_files(struct launch *l, const struct agent *a, struct err *err) {
+    const struct agent_file *const lists[] = {a->row->files,
+                                              a->uses_login ? a->row->login->files : NULL};
     size_t n = 0;
-    for (const struct agent_file *f = a->row->files; f && f->path && n < FILES_MAX; f++, n++)
-        if (agent_file_text(f, a->slice.dir, &l->texts[n], err) < 0 ||
-            launch_word(l, f->path, err) < 0 || launch_word(l, l->texts[n].data, err) < 0)
-            return -1;
+    for (size_t k = 0; k < sizeof(lists) / sizeof(*lists); k++)
+        for (const struct agent_file *f = lists[k]; f && f->path && n < FILES_MAX; f++, n++)
+            if (agent_file_text(f, a->slice.dir, &l->texts[n], err) < 0 ||
+                launch_word(l, f->path, err) < 0 || launch_word(l, l->texts[n].data, err) < 0)
+                return -1;
     return launch_word(l, "--", err);
 }
 

@@ -18,6 +18,7 @@
 /* Metadata of the machine of an agent. */
 #define META_AGENT "agent"
 #define META_DIR "agent_dir"
+#define META_LOGIN "agent_login"
 
 /* ---- the directory ---- */
 
@@ -142,12 +143,12 @@ static int wake(struct agent *a, const json_t *m, struct err *err) {
 static int check_unused(const struct agent *a, struct err *err) {
     const struct new_options *n = &a->o->made;
     bool given = n->image || n->net.count || n->env.count || n->spec.mem || n->spec.cpu_milli ||
-                 n->spec.disk || a->o->budget;
+                 n->spec.disk || a->o->budget || (a->o->login && !a->uses_login);
     if (!given)
         return 0;
     err_set(err, ERR_EXISTS,
             "machine '%s' exists, and --image, --net, --env, --mem, --cpus, "
-            "--disk and --budget are for a new one",
+            "--disk, --budget and --login are for a new one",
             a->name);
     return err_remedy(err,
                       "change it with carrel net, set or models raise, or delete it: carrel rm "
@@ -159,6 +160,7 @@ static int machine_use(struct agent *a, const json_t *m, struct err *err) {
     char age[16];
     snprintf(a->machine, sizeof(a->machine), "%s", client_text(m, "id"));
     snprintf(a->name, sizeof(a->name), "%s", client_text(m, "name"));
+    a->uses_login = a->row->login && strcmp(meta_of(m, META_LOGIN), a->row->login->name) == 0;
     agent_home_of(a, m);
     table_age(client_text(m, "created"), age);
     if (check_unused(a, err) < 0 || wake(a, m, err) < 0)
@@ -299,8 +301,9 @@ static void tell_new(const struct agent *a, const char *budget) {
     else
         snprintf(what, sizeof(what), "a clone of repository %s; ignored files%s stayed out", top,
                  has_modules(top) ? " and submodules" : "");
-    cli_done(a->o->quiet, "agent %s in new machine %s has %s; budget %s", a->row->name, a->name,
-             what, budget);
+    cli_done(a->o->quiet, "agent %s in new machine %s has %s; budget %s%s%s", a->row->name, a->name,
+             what, budget, a->uses_login ? "; login " : "",
+             a->uses_login ? a->row->login->name : "");
     if (a->slice.is_repo && has_lfs(top))
         cli_done(a->o->quiet,
                  "files in Git LFS are pointers in the machine, without their content");
@@ -334,7 +337,7 @@ static int put_hosts(const struct agent *a, struct new_options *n,
 }
 
 static int machine_make(struct agent *a, const char *program, struct err *err) {
-    char dir[PATH_MAX + 64], own[PATH_MAX + 64], budget[128], meta[2][PATH_MAX + 32];
+    char dir[PATH_MAX + 64], own[PATH_MAX + 64], budget[128], meta[3][PATH_MAX + 32];
     char home[AGENT_HOME_SIZE + 32];
     char hosts[2 * PROJECT_LIST_MAX][PROJECT_WORD_SIZE + 8];
     json_t *made DEFER(json_decrefp) = NULL;
@@ -358,6 +361,11 @@ static int machine_make(struct agent *a, const char *program, struct err *err) {
     n.quiet = true;
     n.image = n.image ? n.image : a->row->image;
     n.meta = (struct option_list){.items = {meta[0], meta[1]}, .count = 2};
+    if (a->uses_login) {
+        snprintf(meta[2], sizeof(meta[2]), META_LOGIN "=%s", a->row->login->name);
+        n.meta.items[n.meta.count++] = meta[2];
+        n.handed.logins = (struct option_list){.items = {a->row->login->name}, .count = 1};
+    }
     if (a->slice.is_repo)
         n.handed.repos = (struct option_list){.items = {dir}, .count = 1};
     else
@@ -392,7 +400,12 @@ int agent_machine_open(struct agent *a, struct err *err) {
                 a->slice.top);
         return err_remedy(err, "start one: carrel agent %s", a->row->name);
     }
-    if (agent_check_models(a, err) < 0)
+    if (a->o->login && !a->row->login) {
+        err_set(err, ERR_UNSUPPORTED, "agent '%s' cannot use a login", a->row->name);
+        return err_remedy(err, "use an API key: see docs/reference/models.md");
+    }
+    a->uses_login = a->o->login;
+    if (!a->uses_login && agent_check_models(a, err) < 0)
         return -1;
     if (a->row->packages && !agent_program_is_there(a->row, program) &&
         agent_program_make(a->client, a->row, a->o->quiet, program, err) < 0)

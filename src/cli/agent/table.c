@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/login.h"
 #include "cli/agent/agent.h"
 #include "cli/cli.h"
 #include "cli/text/nearest.h"
@@ -51,7 +52,13 @@ static const struct agent_setting claude_settings[] = {
     {.path = ".claude/agents", .kind = AGENT_SETTING_DIR},
     {.path = NULL},
 };
-#define CLAUDE "exec \"$agent/claude\" --dangerously-skip-permissions "
+static const char *const claude_login_env[] = {"CLAUDE_CODE_OAUTH_TOKEN=" LOGIN_CLAUDE_PLACEHOLDER,
+                                               NULL};
+static const struct agent_login claude_login = {.name = LOGIN_CLAUDE, .env = claude_login_env};
+/* It would prefer the variables for keys to those of a login. */
+#define CLAUDE                                                                              \
+    "[ -z \"$CLAUDE_CODE_OAUTH_TOKEN\" ] || unset ANTHROPIC_AUTH_TOKEN ANTHROPIC_API_KEY\n" \
+    "exec \"$agent/claude\" --dangerously-skip-permissions "
 
 /* ---- codex ---- */
 
@@ -83,9 +90,28 @@ static const struct agent_setting codex_settings[] = {
     {.path = NULL},
 };
 static const char *const codex_env[] = {"OPENAI_API_KEY=" KEY, NULL};
+/* The provider is an option, because the home may have a config.toml of a machine before. */
+#define CODEX_LOGIN(name, value) " -c model_providers.carrel-login." name "=" value
+static const char *const codex_login_env[] = {
+    "CODEX_LOGIN=-c model_provider=carrel-login -c chatgpt_base_url=" GATEWAY "/backend-api/" //
+    CODEX_LOGIN("name", "Carrel") CODEX_LOGIN("base_url", GATEWAY "/backend-api/codex")       //
+    CODEX_LOGIN("wire_api", "responses") CODEX_LOGIN("requires_openai_auth", "true")          //
+    CODEX_LOGIN("supports_websockets", "false"),
+    NULL};
+static const struct agent_file codex_login_files[] = {
+    {".codex/auth.json",
+     "{\"auth_mode\":\"chatgpt\",\"OPENAI_API_KEY\":null,\"tokens\":{"
+     "\"id_token\":\"" LOGIN_CODEX_PLACEHOLDER "\",\"access_token\":\"" LOGIN_CODEX_PLACEHOLDER
+     "\",\"refresh_token\":\"" KEY "\",\"account_id\":\"" LOGIN_CODEX_ACCOUNT
+     "\"},\"last_refresh\":\"2099-01-01T00:00:00Z\"}\n"},
+    {NULL, NULL},
+};
+static const struct agent_login codex_login = {
+    .name = LOGIN_CODEX, .files = codex_login_files, .env = codex_login_env};
 #define CODEX                                             \
     "PATH=$PATH:$(echo \"$agent\"/vendor/*/codex-path)\n" \
-    "exec \"$agent\"/vendor/*/bin/codex "
+    "[ -z \"$CODEX_LOGIN\" ] || unset OPENAI_API_KEY\n"   \
+    "exec \"$agent\"/vendor/*/bin/codex $CODEX_LOGIN "
 #define CODEX_FREE "--dangerously-bypass-approvals-and-sandbox "
 
 /* ---- opencode ---- */
@@ -167,6 +193,7 @@ const struct agent_row agent_table[] = {
      .settings = claude_settings,
      .memory = ".claude/CLAUDE.md",
      .env = claude_env,
+     .login = &claude_login,
      .start = CLAUDE TASK,
      .resume = CLAUDE "-c " TASK,
      .once = CLAUDE "-p \"$task\" \"$@\"",
@@ -179,6 +206,7 @@ const struct agent_row agent_table[] = {
      .settings = codex_settings,
      .memory = ".codex/AGENTS.md",
      .env = codex_env,
+     .login = &codex_login,
      .start = CODEX "--no-daemon " CODEX_FREE TASK,
      .resume = CODEX "resume --last --no-daemon " CODEX_FREE TASK,
      .once = CODEX "exec --skip-git-repo-check " CODEX_FREE "\"$@\" -- \"$task\"",
@@ -281,6 +309,6 @@ int agent_check_models(const struct agent *a, struct err *err) {
             a->row->name, a->row->format);
     return err_remedy(err,
                       "start it with %s in its environment, or add a provider with "
-                      "key_secret=NAME to [models] of carrel.conf and run carrel secret set NAME",
-                      variable);
+                      "key_secret=NAME to [models] of carrel.conf and run carrel secret set NAME%s",
+                      variable, a->row->login ? "; or use a subscription: --login" : "");
 }
