@@ -7,9 +7,9 @@
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/client.h"
-#include "cli/text/hidden.h"
 #include "cli/options.h"
 #include "cli/table.h"
+#include "cli/text/hidden.h"
 #include "cli/text/units.h"
 
 enum { VALUE_MAX = 8192, WORDS = 2 };
