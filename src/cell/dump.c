@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <link.h>
 #include <stdio.h>
 #include <string.h>
@@ -219,17 +220,16 @@ static int run_dump(const struct buf *program, const struct buf *image, struct b
     return code;
 }
 
-int dump_make(int program, int image, int out, const char *name, struct err *err) {
+int dump_make(int program, int image, int out, const char head[WARM_HEAD_SIZE], struct err *err) {
     struct buf files[2] = {BUF(FILE_MAX), BUF(FILE_MAX)}, got = BUF(0);
-    char warm[WARM_HEAD_SIZE];
     struct stat st[2];
     struct file_head h;
-    warm_head(name, 0, warm);
-    const struct dump_for f = {.warm_head = warm, .program = &st[0], .image = &st[1]};
+    const struct dump_for f = {.warm_head = head, .program = &st[0], .image = &st[1]};
     int r = dump_read(program, &files[0], &st[0], err);
     if (r == 0)
         r = dump_read(image, &files[1], &st[1], err);
-    if (r == 0 && (files[1].len <= sizeof(warm) || memcmp(files[1].data, warm, sizeof(warm)) != 0))
+    if (r == 0 &&
+        (files[1].len <= WARM_HEAD_SIZE || memcmp(files[1].data, head, WARM_HEAD_SIZE) != 0))
         r = err_set(err, ERR_INVALID,
                     "cannot make a dump: the image is of another version or seed");
     if (r == 0 && !head_for(&f, &h))
@@ -244,11 +244,44 @@ int dump_make(int program, int image, int out, const char *name, struct err *err
     return r;
 }
 
+int dump_make_path(const char *path, const char *program, const char *image,
+                   const char head[WARM_HEAD_SIZE], struct err *err) {
+    char part[PATH_MAX];
+    if (snprintf(part, sizeof(part), "%s.part", path) >= (int)sizeof(part))
+        return err_set(err, ERR_INVALID, "cannot write '%s': the file name is too long", path);
+    int files[] = {open(program, O_RDONLY | O_CLOEXEC), open(image, O_RDONLY | O_CLOEXEC)};
+    unlink(part);
+    int out DEFER_CLOSE = open(part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int r = files[0] < 0 || files[1] < 0 || out < 0 ? err_sys(err, "cannot make '%s'", path)
+                                                    : dump_make(files[0], files[1], out, head, err);
+    if (r == 0 && (fsync(out) < 0 || rename(part, path) < 0))
+        r = err_sys(err, "cannot write '%s'", path);
+    if (r < 0)
+        unlink(part);
+    close_fd(&files[0]);
+    close_fd(&files[1]);
+    return r;
+}
+
+bool dump_open_path(const char *path, const char *program, const char *image,
+                    const char head[WARM_HEAD_SIZE], uint64_t pages, struct dump *ret) {
+    struct stat st[2], own;
+    const struct dump_for f = {
+        .warm_head = head, .program = &st[0], .image = &st[1], .pages = pages};
+    int fd DEFER_CLOSE = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &own) < 0 || (own.st_uid != 0 && own.st_uid != geteuid()) ||
+        own.st_mode & (S_IWGRP | S_IWOTH))
+        return false;
+    return stat(program, &st[0]) == 0 && stat(image, &st[1]) == 0 && dump_open(fd, &f, ret);
+}
+
 int dump_main(int argc, char **argv) {
+    char head[WARM_HEAD_SIZE];
     struct err err;
     if (argc != 2 || !warm_driver(argv[1]))
         return CELL_USAGE;
-    if (dump_make(DUMP_PROGRAM_FD, DUMP_IMAGE_FD, DUMP_OUT_FD, argv[1], &err) == 0)
+    warm_head(argv[1], 0, head);
+    if (dump_make(DUMP_PROGRAM_FD, DUMP_IMAGE_FD, DUMP_OUT_FD, head, &err) == 0)
         return 0;
     fprintf(stderr, "carrel: %s\n", err.text);
     return err.code == ERR_LIMIT ? CELL_LIMIT : CELL_INVALID;

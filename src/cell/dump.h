@@ -38,9 +38,18 @@ void dump_done(struct dump *f);
 
 /*
  * Makes a dump of a program and its warm image, in a jail, and writes it to `out`.
- * `name` is the name of the interpreter, such as "python".
+ * `head` is that of warm_head().
  */
-int dump_make(int program, int image, int out, const char *name, struct err *err);
+int dump_make(int program, int image, int out, const char head[WARM_HEAD_SIZE], struct err *err);
+
+/*
+ * The same with paths, for the folder of interpreters. dump_open_path() takes only a file that
+ * nobody but this user and root can write.
+ */
+bool dump_open_path(const char *path, const char *program, const char *image,
+                    const char head[WARM_HEAD_SIZE], uint64_t pages, struct dump *ret);
+int dump_make_path(const char *path, const char *program, const char *image,
+                   const char head[WARM_HEAD_SIZE], struct err *err);
 
 /* The program under this name: argv[1] is the interpreter; see DUMP_PROGRAM_FD. */
 int dump_main(int argc, char **argv);

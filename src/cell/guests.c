@@ -57,6 +57,7 @@ static int guest_program(const struct guest *g, const char *script, struct scrip
         return -1;
     snprintf(ret->program, sizeof(ret->program), "%s/programs/%s.wasm", folder, g->program);
     snprintf(ret->warm, sizeof(ret->warm), "%s/programs/%s.warm", folder, g->program);
+    snprintf(ret->dump, sizeof(ret->dump), "%s/programs/%s.dump", folder, g->program);
     if (access(ret->program, R_OK) == 0)
         return 0;
     err_sys(err, "cannot run '%.100s': program '%.200s'", script, ret->program);

@@ -18,6 +18,7 @@ struct script_run {
     struct cell_options options;        /* those of the command line, for the interpreter */
     char program[GUEST_PATH_MAX];       /* path of the interpreter */
     char warm[GUEST_PATH_MAX];          /* path of its warm image (cell/warm.h) */
+    char dump[GUEST_PATH_MAX];          /* path of its dump (cell/dump.h) */
     bool may_be_warm;                   /* the image can be used, if there is one for the seed */
     char head[WARM_HEAD_SIZE];          /* bytes that it starts with */
     int script_word;                    /* the script among the words */

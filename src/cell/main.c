@@ -237,9 +237,11 @@ static int read_programs(const struct cell_options *o, struct program_files *ret
     return 0;
 }
 
-/* A script and the warm image of its interpreter; no image: `warm` is empty. */
+/* A script and the warm image of its interpreter, or its dump; no image: `warm` is empty. */
 struct script_start {
     struct buf warm, request;
+    struct dump dump;
+    bool has_dump;
 };
 
 /* Runs the program in file `program`. `script` is NULL if it is not an interpreter. */
@@ -248,7 +250,8 @@ static int run_cell(const struct cell_options *o, const char *program,
     struct buf file DEFER(buf_done) = BUF(MAX_FILE), state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
     struct program_files programs DEFER(program_files_done) = {.count = 0};
     struct err err;
-    if (read_file(program, &file, &err) < 0 || read_programs(o, &programs, &err) < 0)
+    bool has_dump = script && script->has_dump;
+    if ((!has_dump && read_file(program, &file, &err) < 0) || read_programs(o, &programs, &err) < 0)
         return main_fail(o, exit_code(err.code), &err);
     if (o->resume && read_file(o->resume, &state, &err) < 0)
         return main_fail(o, CELL_STATE, &err);
@@ -257,14 +260,16 @@ static int run_cell(const struct cell_options *o, const char *program,
                       .bytes = slice_of(&file),
                       .state = slice_of(&state),
                       .is_script = script,
+                      .dump = has_dump ? &script->dump : NULL,
                       .programs = programs.list,
                       .program_count = programs.count,
                       .is_terminal = {isatty(STDIN_FILENO), isatty(STDOUT_FILENO)}};
     if (script && script->warm.len > WARM_HEAD_SIZE) {
         job.warm = (struct slice){.data = (const uint8_t *)script->warm.data + WARM_HEAD_SIZE,
                                   .len = script->warm.len - WARM_HEAD_SIZE};
-        job.request = slice_of(&script->request);
     }
+    if (script)
+        job.request = slice_of(&script->request);
     struct jail j = {.out_fd = STDOUT_FILENO,
                      .err_fd = STDERR_FILENO,
                      .has_input = reads_input(o),
@@ -290,6 +295,7 @@ enum { REQUEST_MAX = 16 << 20 };
 static void script_start_done(struct script_start *s) {
     buf_done(&s->warm);
     buf_done(&s->request);
+    dump_done(&s->dump);
 }
 
 static int run_script_file(const struct cell_options *o, int (*body)(struct link *, const void *)) {
@@ -299,10 +305,12 @@ static int run_script_file(const struct cell_options *o, int (*body)(struct link
         return main_fail(o, err.code == ERR_INVALID ? CELL_USAGE : exit_code(err.code), &err);
     struct script_start start DEFER(script_start_done) = {.warm = BUF(JAIL_MAX_BLOB),
                                                           .request = BUF(REQUEST_MAX)};
-    bool is_warm = g.may_be_warm && read_file(g.warm, &start.warm, &err) == 0 &&
+    bool may = g.may_be_warm && warm_request(&g.options, g.script_word, &start.request);
+    start.has_dump =
+        may && dump_open_path(g.dump, g.program, g.warm, g.head, g.options.memory, &start.dump);
+    bool is_warm = may && !start.has_dump && read_file(g.warm, &start.warm, &err) == 0 &&
                    start.warm.len > WARM_HEAD_SIZE &&
-                   memcmp(start.warm.data, g.head, WARM_HEAD_SIZE) == 0 &&
-                   warm_request(&g.options, g.script_word, &start.request);
+                   memcmp(start.warm.data, g.head, WARM_HEAD_SIZE) == 0;
     if (!is_warm)
         start.warm.len = 0;
     return run_cell(&g.options, g.program, &start, body);
@@ -313,7 +321,15 @@ static int make_warm(const struct cell_options *o) {
     struct err err;
     if (script_open_warm(o, &g, &err) < 0)
         return main_fail(o, err.code == ERR_INVALID ? CELL_USAGE : exit_code(err.code), &err);
-    return run_cell(&g.options, g.program, NULL, verb_warm);
+    int code = run_cell(&g.options, g.program, NULL, verb_warm);
+    char head[WARM_HEAD_SIZE];
+    if (code != CELL_OK || o->for_machine)
+        return code;
+    unlink(g.dump);
+    warm_head(o->files[0], o->seed, head);
+    /* A failure is not reported: scripts then start from the image, which takes longer. */
+    dump_make_path(g.dump, g.program, g.warm, head, &err);
+    return CELL_OK;
 }
 
 /* --- wast --- */

@@ -120,6 +120,46 @@ def test_image_that_does_not_fit_is_not_used(warm, tmp_path, script):
     assert other.started(script) == "warm"
 
 
+def test_dump_beside_the_image_is_used_unless_a_file_was_changed(tmp_path):
+    """The version in the memory of the dump is changed, so that its use is seen."""
+    start, script = Start(tmp_path / "own"), tmp_path / "x.py"
+    (own := start.folder / "programs/python.wasm").unlink()
+    shutil.copy(program("python"), own)
+    script.write_text("import sys; print(sys.version[:6])")
+    assert start.cell("warm", "python").returncode == 0
+    dump = start.folder / "programs/python.dump"
+    data = dump.read_bytes().replace(b"3.12.0 (", b"3.12.9 (")
+    dump.write_bytes(data)
+
+    def version():
+        ran = json.loads(start.cell("run", script, "--json").stdout)
+        assert ran["start"] == "warm", ran
+        return ran["output"].strip()
+    assert version() == "3.12.9" and dump.stat().st_mode & 0o777 == 0o600
+    for mode in (0o620, 0o602):
+        dump.chmod(mode)
+        assert version() == "3.12.0", oct(mode)
+    dump.chmod(0o644)
+    assert version() == "3.12.9"
+    for changed in (data[:-1], b"X" + data[1:]):
+        dump.write_bytes(changed)
+        assert version() == "3.12.0"
+    dump.write_bytes(data)
+    dump.rename(aside := tmp_path / "aside")
+    dump.symlink_to(aside)
+    assert version() == "3.12.0"
+    aside.rename(dump)
+    assert version() == "3.12.9"
+    for file in (own, start.image):
+        was = file.stat()
+        file.write_bytes(file.read_bytes())
+        os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+        assert version() == "3.12.0", file
+        assert start.cell("warm", "python").returncode == 0
+        dump.write_bytes(dump.read_bytes().replace(b"3.12.0 (", b"3.12.9 ("))
+        assert version() == "3.12.9"
+
+
 def test_programs_without_a_driver_are_refused(cold):
     ran = cold.cell("warm", "ruby")
     assert ran.returncode == 64 and b"'ruby' cannot be saved after its start: use python" in ran.stderr

@@ -5,7 +5,7 @@ import pytest
 
 import cells
 from test_cells import run
-from test_cells_warm import CELL, request, warm
+from test_cells_warm import CELL, GUESTS, request, warm
 
 # As READER of test_cells_warm.py, with a larger memory; at the end it prints the text "plain" from its memory.
 TEXT = cells.program({**cells.SAY, "fd_read": 4},
@@ -30,9 +30,9 @@ def binary(folder, text):
 
 class Cells:
     """An image with a program as python, its warm image, and machines of it."""
-    def __init__(self, daemon, folder, name, text=TEXT):
+    def __init__(self, daemon, folder, name, text=TEXT, program=None):
         folder.mkdir()
-        self.daemon, self.program = daemon, binary(folder, text)
+        self.daemon, self.program = daemon, program or binary(folder, text)
         self.warm, self.name = warm(folder, self.program), name
         self.image = daemon.request("POST", "/v1/images", cells.image(**{"bin_python.wasm": self.program, "bin_python.warm": self.warm}),
                                     name=name)["id"]
@@ -139,3 +139,26 @@ def test_dump_is_deleted_with_its_image(daemon, tmp_path):
     daemon.delete(f"/v1/machines/{machine}")
     daemon.delete("/v1/images/short")
     daemon.until(lambda: not file.exists())
+
+
+@pytest.mark.skipif(not (GUESTS / "programs/python.wasm").exists(), reason="python.wasm does not exist: run make cell-guests")
+def test_python_gives_the_same_with_a_dump_and_the_same_fuel(daemon, tmp_path):
+    c = Cells(daemon, tmp_path / "image", "pythons", program=(GUESTS / "programs/python.wasm").read_bytes())
+    own, shared = c.machine(), c.machine()
+    daemon.put(f"/v1/machines/{own}/files", c.warm, path="/bin/python.warm")
+    daemon.exec(shared, ["python", "-c", "pass"])
+    daemon.until(c.files)
+    script = b"import sys, random\nprint(sys.argv, input(), hash('a'), random.random())\nopen('/data/made', 'a').write('x')\nsys.exit(3)\n"
+    for m in (own, shared):
+        daemon.put(f"/v1/machines/{m}/files", script, path="/data/x.py")
+    calls = [["/data/x.py", "a"], ["/data/x.py", "a"], ["/data/none.py", "b"], ["-c", "1 / 0"], ["-c", "print(len(bytearray(300 << 20)))"],
+             ["-c", "import sqlite3, os; print(os.urandom(4), sqlite3.connect(':memory:').execute('select 6 * 7').fetchall())"]]
+
+    def outcomes(m):
+        ran = [daemon.exec(m, ["python", *words], stdin="given\n", env={"A": "1"}) for words in calls]
+        # an import looks at directories, whose times matter for the fuel
+        fuel = [r["exec"]["usage"]["fuel"] for words, r in zip(calls, ran) if words[1].startswith("print")]
+        return [(r["exec"]["status"], r["stdout"], r["stderr"]) for r in ran], fuel
+    dumped, (fuel,) = outcomes(shared)
+    assert (dumped, [fuel]) == outcomes(own)
+    assert daemon.get(f"/v1/machines/{shared}/files", path="/data/made") == b"xx"
