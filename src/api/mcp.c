@@ -13,6 +13,7 @@
 #include "io/http_uri.h"
 #include "service/calls/card.h"
 #include "service/taint.h"
+#include "tools/joined.h"
 
 static const char instructions[] =
     "These tools give you a Linux machine of your own. The first call that needs it creates it. It "
@@ -29,6 +30,8 @@ struct mcp_who {
     char talk[TOOLBOX_KEY_SIZE]; /* from `carrel mcp`: id of the conversation, which outlives the
                                     daemon; "": a new conversation */
     enum tool_set set;
+    struct join joins[JOINS_MAX];
+    size_t join_count;
 };
 
 void user_ref(struct mcp_user *u) {
@@ -135,6 +138,16 @@ static void put_tool(struct jot *j, const struct tool *t, bool brief) {
     jot_end(j, '}');
 }
 
+/* A tool of a joined MCP server: its hints are ours, because the server may lie. */
+static void put_joined(struct jot *j, const struct joined_tool *t) {
+    jot_object(j, NULL);
+    jot_string(j, "name", t->tool.name);
+    jot_string(j, "description", t->tool.description);
+    jot_raw(j, "inputSchema", t->schema);
+    put_hints(j, &t->tool, true);
+    jot_end(j, '}');
+}
+
 static bool tools_list(struct mcp_user *u, size_t from, size_t max, struct jot *j) {
     size_t at = 0;
     for (size_t i = 0; i < tool_count; i++) {
@@ -144,6 +157,12 @@ static bool tools_list(struct mcp_user *u, size_t from, size_t max, struct jot *
             return true;
         if (at++ >= from)
             put_tool(j, &tools[i], toolbox_set(u->box) != TOOL_SET_ALL);
+    }
+    for (size_t i = 0; i < joined_tool_count(u->box); i++, at++) {
+        if (at >= from + max)
+            return true;
+        if (at >= from)
+            put_joined(j, joined_tool(u->box, i));
     }
     return false;
 }
@@ -316,9 +335,80 @@ static void no_tool(struct mcp_user *u, struct mcp_request *r, const char *name)
     mcp_refuse(r, MCP_PARAMS, text.data, NULL);
 }
 
+/* The servers that could not be joined are told to the client as warnings. */
+static void joins_told(struct mcp_user *u) {
+    for (size_t i = 0; u->session && i < JOINS_MAX; i++) {
+        struct buf text DEFER(buf_done) = BUF(4096);
+        struct jot j = JOT(&text);
+        const char *fault = joins_fault(u->box, i);
+        if (!fault)
+            continue;
+        jot_object(&j, NULL);
+        jot_string(&j, "message", fault);
+        jot_end(&j, '}');
+        mcp_log(u->session, NULL, MCP_WARNING, "carrel", text.data);
+    }
+}
+
+static void joins_listed(void *arg, const struct act_result *result) {
+    struct calling *c = arg;
+    struct mcp_user *u = c->user;
+    struct mcp_request *r = c->request;
+    (void)result; /* an error means that no machine could be had: the other tools are listed */
+    user_ref(u);
+    calling_free(c);
+    joins_told(u);
+    mcp_answer_list(r);
+    user_unref(u);
+}
+
+static void call_tool(struct mcp_user *u, struct mcp_request *r);
+
+static void joins_called(void *arg, const struct act_result *result) {
+    struct calling *c = arg;
+    struct mcp_user *u = c->user;
+    struct mcp_request *r = c->request;
+    struct buf text DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
+    struct jot j = JOT(&text);
+    user_ref(u);
+    calling_free(c);
+    r->user = NULL;
+    if (result->err) { /* the client has no machine, so its servers are still unknown */
+        jot_object(&j, NULL);
+        put_failure(&j, result);
+        jot_end(&j, '}');
+        answer_jot(r, &j);
+    } else {
+        call_tool(u, r);
+    }
+    user_unref(u);
+}
+
+/* Lets the joined servers list their tools first. */
+static void join_first(struct mcp_user *u, struct mcp_request *r,
+                       void (*done)(void *arg, const struct act_result *result)) {
+    struct calling *c = xnew(struct calling);
+    *c = (struct calling){.user = u, .request = r, .tool = &join_tool, .questions = BUF(1)};
+    user_ref(u);
+    r->user = c;
+    const struct act_events events = {.arg = c, .done = done};
+    struct act *act = act_start(u->box, &join_tool, NULL, &events);
+    if (act)
+        c->act = act;
+}
+
+static bool must_wait(void *arg) {
+    const struct mcp_user *u = arg;
+    return joins_are_pending(u->box);
+}
+
 static void call_tool(struct mcp_user *u, struct mcp_request *r) {
     const char *name = json_string_value(json_object_get(r->params, "name"));
     const struct tool *t = tool_find(u->box, name);
+    if (!t && must_wait(u) && strstr(name, "__")) { /* the client may know the list from before */
+        join_first(u, r, joins_called);
+        return;
+    }
     if (!t) {
         no_tool(u, r, name);
         return;
@@ -366,12 +456,15 @@ static void handle(void *arg, struct mcp_request *r) {
     case MCP_COMPLETE:
         complete(arg, r);
         break;
+    case MCP_LIST:
+        join_first(arg, r, joins_listed);
+        break;
     }
 }
 
 /* Cancels a tool call. Every other request is answered at once. */
 static void cancel(void *arg, struct mcp_request *r) {
-    struct calling *c = r->verb == MCP_CALL ? r->user : NULL;
+    struct calling *c = r->verb == MCP_CALL || r->verb == MCP_LIST ? r->user : NULL;
     const struct mcp_user *u = arg;
     if (!c)
         return;
@@ -404,6 +497,7 @@ static const struct mcp_backend backend = {
     .instructions = instructions,
     .describe = describe_machine,
     .list = mcp_list,
+    .must_wait = must_wait,
     .handle = handle,
     .cancel = cancel,
     .subscribe = subscribe,
@@ -466,6 +560,8 @@ static struct mcp_user *user_new(struct mcp_face *f, const struct mcp_who *who, 
         .key = key,
         .machine = machine,
         .set = who->set,
+        .joins = who->joins,
+        .join_count = who->join_count,
         .talk = machine ? NULL : talk, /* a bound session has one machine only */
         .made = machine_made,
         .arg = u};
@@ -557,6 +653,21 @@ static int mcp_take_set(struct http_text value, enum tool_set *ret, struct err *
     return mcp_take_word(value, text, sizeof(text), err) < 0 ? -1 : tool_set_parse(text, ret, err);
 }
 
+/* NAME=COMMAND. The command runs in the machine, where the caller may run any command. */
+static int mcp_take_join(struct http_text value, struct mcp_who *ret, struct err *err) {
+    char text[JOIN_NAME_SIZE + JOIN_COMMAND_SIZE];
+    struct join join;
+    if (ret->join_count == JOINS_MAX)
+        return err_set(err, ERR_LIMIT, "a connection can join at most %d MCP servers", JOINS_MAX);
+    if (mcp_take_word(value, text, sizeof(text), err) < 0 || join_parse(text, &join, err) < 0)
+        return -1;
+    for (size_t i = 0; i < ret->join_count; i++)
+        if (strcmp(ret->joins[i].name, join.name) == 0)
+            return err_set(err, ERR_INVALID, "two MCP servers have the name '%s'", join.name);
+    ret->joins[ret->join_count++] = join;
+    return 0;
+}
+
 static int mcp_read_words(struct http_text query, struct mcp_who *ret, struct err *err) {
     struct http_text key, value;
     while (query.s && http_query_next(&query, &key, &value)) {
@@ -567,9 +678,12 @@ static int mcp_read_words(struct http_text query, struct mcp_who *ret, struct er
             r = mcp_take_word(value, ret->key, sizeof(ret->key), err);
         else if (http_text_is(key, "tools"))
             r = mcp_take_set(value, &ret->set, err);
+        else if (http_text_is(key, "join"))
+            r = mcp_take_join(value, ret, err);
         else
             r = err_set(err, ERR_INVALID,
-                        "unknown query parameter '%.*s'; known parameters: machine, key, tools",
+                        "unknown query parameter '%.*s'; known parameters: machine, key, tools, "
+                        "join",
                         (int)(key.n < 40 ? key.n : 40), key.s);
         if (r < 0)
             return -1;
@@ -602,10 +716,12 @@ static void stateless_name(void *arg, const void *who_bytes, char *ret, size_t s
     struct mcp_face *f = arg;
     struct mcp_who who;
     struct lookup bound = {""};
+    char joins[TOOLBOX_KEY_SIZE];
     memcpy(&who, who_bytes, sizeof(who));
     if (who.machine[0])
         service_show(f->service, &who.who, who.machine, looked_up, &bound);
-    snprintf(ret, size, "%s|%d|%s|%s", who.who.token, (int)who.set, bound.id, who.key);
+    hash_text("joins:", (struct http_text){(const char *)who.joins, sizeof(who.joins)}, joins);
+    snprintf(ret, size, "%s|%d|%s|%s|%s", who.who.token, (int)who.set, bound.id, who.key, joins);
 }
 
 struct mcp_face *mcp_face_new(struct loop *loop, struct service *service) {

@@ -23,10 +23,12 @@
 #include "cli/options.h"
 
 /* MESSAGE_MAX is MCP_MESSAGE_MAX of the daemon, which refuses longer messages. */
+enum { JOINS_MAX = 4, JOIN_NAME_MAX = 16 }; /* as in the daemon */
 enum { MESSAGE_MAX = 16 << 20, BLOCK = 64 << 10, ANSWERS_MAX = 4 << 20 };
 
 struct mcp_options {
     const char *machine, *tools;
+    struct option_list joins;
     struct mcp_grants grants;
     bool help;
 };
@@ -51,6 +53,8 @@ const struct option_row mcp_rows[] = {
     {0, "disk", "SIZE", OPTION_SIZE, AT(grants.disk), "disk limit of the machine (default: 1G)"},
     {0, "tools", "minimal|coding|all", OPTION_TEXT, AT(tools),
      "tools to offer; smaller sets need less of the model's context (default: all)"},
+    {0, "join", "NAME=COMMAND", OPTION_LIST, AT(joins),
+     "also offer the tools of an MCP server that this command starts in the machine"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -100,6 +104,9 @@ static int upgrade(struct bridge *b, struct err *err) {
         client_query(target, "machine", b->machine, err) < 0 ||
         client_query(target, "tools", b->o->tools, err) < 0)
         return -1;
+    for (size_t i = 0; i < b->o->joins.count; i++)
+        if (client_query(target, "join", b->o->joins.items[i], err) < 0)
+            return -1;
     if (http_client_send(c->http, &request, err) < 0)
         return 0;
     if (client_answer(c->http, &head, err) < 0)
@@ -275,6 +282,21 @@ static int mcp_check_tools(const char *set, struct err *err) {
                : 0;
 }
 
+static int mcp_check_joins(const struct option_list *joins, struct err *err) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    if (joins->count > JOINS_MAX)
+        return err_set(err, ERR_INVALID, "--join: at most %d servers can be joined", JOINS_MAX);
+    for (size_t i = 0; i < joins->count; i++) {
+        size_t n = strspn(joins->items[i], letters);
+        if (!n || n > JOIN_NAME_MAX || joins->items[i][n] != '=' || !joins->items[i][n + 1]) {
+            err_set(err, ERR_INVALID, "--join %.60s: must be NAME=COMMAND", joins->items[i]);
+            return err_remedy(err, "a name has up to %d lower-case letters, digits and '-'",
+                              JOIN_NAME_MAX);
+        }
+    }
+    return 0;
+}
+
 int cmd_mcp(int argc, char **argv) {
     struct mcp_options o = {0};
     struct err err;
@@ -297,7 +319,7 @@ int cmd_mcp(int argc, char **argv) {
         err_remedy(&err, "give grants to an existing machine with carrel grant and carrel net");
         return cli_fail(&err);
     }
-    if (mcp_check_tools(o.tools, &err) < 0)
+    if (mcp_check_tools(o.tools, &err) < 0 || mcp_check_joins(&o.joins, &err) < 0)
         return cli_fail(&err);
     return run_bridge(&o, &err) < 0 ? cli_fail(&err) : 0;
 }

@@ -160,9 +160,10 @@ void mcp_answer(struct mcp_request *r, const char *result, size_t n) {
     mcp_begin_message(&j);
     mcp_put_id(&j, "id", mcp_id_of(r->message));
     mcp_put_result(&j, result, n,
-                   !r->stateless         ? ""
-                   : r->verb == MCP_READ ? "\"resultType\":\"complete\"," MCP_UNCACHED
-                                         : "\"resultType\":\"complete\"");
+                   !r->stateless ? ""
+                   : r->verb == MCP_READ || r->verb == MCP_LIST
+                       ? "\"resultType\":\"complete\"," MCP_UNCACHED
+                       : "\"resultType\":\"complete\"");
     jot_end(&j, '}');
     if (j.failed)
         mcp_refuse(r, MCP_INTERNAL, "the answer is larger than an MCP message may be", NULL);

@@ -59,6 +59,7 @@ enum mcp_verb {
     MCP_READ,     /* resources/read: params.uri */
     MCP_PROMPT,   /* prompts/get: params.name, params.arguments */
     MCP_COMPLETE, /* completion/complete: params.ref, params.argument */
+    MCP_LIST,     /* tools/list, if must_wait() said so: answer it with mcp_answer_list() */
 };
 
 enum mcp_level {
@@ -100,6 +101,8 @@ struct mcp_backend {
     void (*describe)(void *arg, struct buf *to);
     /* Writes the entries [from, from + max) of a list, each as one object. True: there are more. */
     bool (*list)(void *arg, enum mcp_list what, size_t from, size_t max, struct jot *j);
+    /* True if the tools are not known yet: the request goes to handle(). May be NULL. */
+    bool (*must_wait)(void *arg);
     void (*handle)(void *arg, struct mcp_request *r);
     /* Called when a request was cancelled: stop the work on it, then answer it as usual. */
     void (*cancel)(void *arg, struct mcp_request *r);
@@ -164,6 +167,8 @@ const char *mcp_versions_json(void);
 
 /* Answers a request. result: JSON text of an object. */
 void mcp_answer(struct mcp_request *r, const char *result, size_t n);
+/* Answers a request of the verb MCP_LIST with the list as it is now. */
+void mcp_answer_list(struct mcp_request *r);
 /* Answers a request with an error. data: JSON text or NULL. */
 void mcp_refuse(struct mcp_request *r, int code, const char *message, const char *data);
 

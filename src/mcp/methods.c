@@ -134,16 +134,11 @@ static int read_cursor(const json_t *params, size_t *ret) {
     return 0;
 }
 
-static enum mcp_receipt do_list(struct mcp_session *s, const json_t *message, const json_t *params,
-                                void *stream, enum mcp_list what) {
+/* Writes a page of a list. False: it is too large. */
+static bool list_write(struct mcp_session *s, enum mcp_list what, size_t from, struct buf *out) {
     static const char *const names[] = {"tools", "resources", "resourceTemplates", "prompts"};
-    struct buf out DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
-    struct jot j = JOT(&out);
+    struct jot j = JOT(out);
     char next[24];
-    size_t from;
-    if (read_cursor(params, &from) < 0)
-        return mcp_refuse_message(s, message, stream, MCP_PARAMS,
-                                  "params.cursor was not issued by this server");
     jot_object(&j, NULL);
     jot_array(&j, names[what]);
     bool more = s->backend->list(s->backend_arg, what, from, MCP_PAGE, &j);
@@ -152,15 +147,43 @@ static enum mcp_receipt do_list(struct mcp_session *s, const json_t *message, co
     if (more)
         jot_string(&j, "nextCursor", next);
     jot_end(&j, '}');
-    if (j.failed)
+    return !j.failed;
+}
+
+static enum mcp_receipt do_list(struct mcp_session *s, const json_t *message, const json_t *params,
+                                void *stream, enum mcp_list what) {
+    struct buf out DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
+    size_t from;
+    if (read_cursor(params, &from) < 0)
+        return mcp_refuse_message(s, message, stream, MCP_PARAMS,
+                                  "params.cursor was not issued by this server");
+    if (!list_write(s, what, from, &out))
         return mcp_refuse_message(s, message, stream, MCP_INTERNAL,
                                   "the list is larger than an MCP message may be");
     mcp_answer_now(s, message, stream, &out);
     return MCP_ASKED;
 }
 
+void mcp_answer_list(struct mcp_request *r) {
+    struct buf out DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
+    size_t from = 0;
+    if (!r->session)
+        mcp_answer(r, "{}", 2);
+    else if (read_cursor(r->params, &from) < 0)
+        mcp_refuse(r, MCP_PARAMS, "params.cursor was not issued by this server", NULL);
+    else if (list_write(r->session, MCP_TOOLS, from, &out))
+        mcp_answer(r, out.data, out.len);
+    else
+        mcp_refuse(r, MCP_INTERNAL, "the list is larger than an MCP message may be", NULL);
+}
+
+static enum mcp_receipt pass_on(struct mcp_session *s, const json_t *message, const json_t *params,
+                                void *stream, enum mcp_verb verb);
+
 static enum mcp_receipt do_tools(struct mcp_session *s, const json_t *message, const json_t *params,
                                  void *stream) {
+    if (s->backend->must_wait && s->backend->must_wait(s->backend_arg))
+        return pass_on(s, message, params, stream, MCP_LIST);
     return do_list(s, message, params, stream, MCP_TOOLS);
 }
 

@@ -8,6 +8,7 @@
 #include "base/defer.h"
 #include "base/text/base64.h"
 #include "service/tool_counts.h"
+#include "tools/joined.h"
 #include "tools/plain.h"
 #include "tools/toolbox.h"
 
@@ -40,7 +41,7 @@ static void act_count(const struct act *a, const struct act_result *result) {
                              .failed = result->err != NULL,
                              .fallbacks = a->fallback != NULL,
                              .wall_ms = monotonic_ms() - a->begun_ms};
-    snprintf(one.name, sizeof(one.name), "%s", a->tool->name);
+    snprintf(one.name, sizeof(one.name), "%s", a->tool->foreign ? "joined" : a->tool->name);
     service_tool_called(a->box->service, a->machine, &one);
 }
 
@@ -125,6 +126,8 @@ void act_go(struct act *a) {
 
 static int read_request(struct act *a, struct err *err) {
     a->request = xcalloc(1, a->tool->input->size);
+    if (a->tool->foreign)
+        return 0;
     if (schema_read(a->tool->input, a->arguments, a->request, err) == 0)
         return 0;
     return err_wrap(err, "arguments of '%s'", a->tool->name);
@@ -189,5 +192,8 @@ const struct tool *tool_find(const struct toolbox *b, const char *name) {
     for (size_t i = 0; i < tool_count; i++)
         if (strcmp(tools[i].name, name) == 0)
             return tool_is_there(b, &tools[i]) ? &tools[i] : NULL;
+    for (size_t i = 0; i < joined_tool_count(b); i++)
+        if (strcmp(joined_tool(b, i)->tool.name, name) == 0)
+            return &joined_tool(b, i)->tool;
     return NULL;
 }

@@ -60,14 +60,9 @@ uint64_t clip_stream(const struct outlog *log, int stream, uint64_t *from, uint6
     return left_out;
 }
 
-void clip_last_line(const struct outlog *log, char *ret, size_t size) {
+void clip_last_line(const struct outlog *log, int stream, char *ret, size_t size) {
     char tail[1024];
-    uint64_t end = outlog_extent(log, 0).produced;
-    int stream = 0;
-    if (!end) {
-        stream = 1;
-        end = outlog_extent(log, 1).produced;
-    }
+    uint64_t end = outlog_extent(log, stream).produced;
     uint64_t from = end > sizeof(tail) ? end - sizeof(tail) : 0;
     struct outlog_piece p = outlog_read(log, stream, from, tail, sizeof(tail));
     size_t n = p.n, start;

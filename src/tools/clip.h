@@ -18,5 +18,5 @@
 uint64_t clip_stream(const struct outlog *log, int stream, uint64_t *from, uint64_t max,
                      struct buf *out);
 
-/* Copies the last output line that is not blank, at most size - 1 bytes of it. */
-void clip_last_line(const struct outlog *log, char *ret, size_t size);
+/* Copies the last line of a stream that is not blank, at most size - 1 bytes of it. */
+void clip_last_line(const struct outlog *log, int stream, char *ret, size_t size);

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/sha256.h"
+#include "tools/clip.h"
 #include "tools/toolbox.h"
 
 enum { INPUT_MAX = 9 << 20, WORDS_MAX = 7, PIECE = 32 << 10 };
@@ -231,6 +232,35 @@ struct coproc *coproc_adopt(struct toolbox *b, struct exec *x, const struct copr
     return c;
 }
 
+struct coproc_search {
+    const char *prefix, *name;
+    char id[ID_SIZE]; /* "": not found */
+    size_t count;
+};
+
+static void coproc_row(void *arg, const void *of) {
+    struct coproc_search *s = arg;
+    const struct exec_view *view = of;
+    if (!view->name || strncmp(view->name, s->prefix, strlen(s->prefix)) != 0)
+        return;
+    s->count++;
+    if (strcmp(view->name, s->name) == 0)
+        snprintf(s->id, sizeof(s->id), "%s", view->id);
+}
+
+int coproc_find(struct toolbox *b, const char *machine, const char *prefix, const char *name,
+                struct coproc_found *ret, struct err *err) {
+    const struct list_request r = {.states = "running", .limit = STORE_PAGE_MAX};
+    struct coproc_search s = {.prefix = prefix, .name = name};
+    char next[CURSOR_SIZE];
+    if (service_exec_list(b->service, &b->who, machine, &r, coproc_row, &s, next, err) < 0)
+        return -1;
+    *ret = (struct coproc_found){
+        .exec = s.id[0] ? service_exec_find(b->service, &b->who, machine, s.id, NULL) : NULL,
+        .count = s.count};
+    return 0;
+}
+
 bool coproc_send(struct coproc *c, const char *bytes, size_t n) {
     if (!buf_add(&c->input, bytes, n))
         return false;
@@ -246,6 +276,13 @@ void coproc_free(struct coproc *c) {
 
 bool coproc_is_over(const struct coproc *c) {
     return c->exec ? exec_is_over(c->exec) : c->ended;
+}
+
+void coproc_last_error(const struct coproc *c, char *ret, size_t size) {
+    const struct outlog *log = c->exec ? exec_log(c->exec) : NULL;
+    ret[0] = '\0';
+    if (log)
+        clip_last_line(log, 1, ret, size);
 }
 
 const char *coproc_fault(const struct coproc *c) {

@@ -38,6 +38,14 @@ struct coproc *coproc_new(struct toolbox *b, const struct coproc_options *o,
  * skipped. */
 struct coproc *coproc_adopt(struct toolbox *b, struct exec *x, const struct coproc_options *o,
                             const struct coproc_events *events);
+/* Running commands of a machine whose names start with a prefix, and the one with this name: a
+ * reference, or NULL. */
+struct coproc_found {
+    struct exec *exec;
+    size_t count;
+};
+int coproc_find(struct toolbox *b, const char *machine, const char *prefix, const char *name,
+                struct coproc_found *ret, struct err *err);
 /* Sends bytes to standard input, as soon as the command takes them. False: too many bytes wait. */
 bool coproc_send(struct coproc *c, const char *bytes, size_t n);
 /* Lines come only while it listens. */
@@ -48,5 +56,7 @@ void coproc_kill(struct coproc *c);
 void coproc_free(struct coproc *c);
 /* True if the command has an outcome; ended() was or will be called. */
 bool coproc_is_over(const struct coproc *c);
+/* Copies the last line of standard error, at most size - 1 bytes. */
+void coproc_last_error(const struct coproc *c, char *ret, size_t size);
 /* Why Carrel killed the command, or NULL. */
 const char *coproc_fault(const struct coproc *c);

@@ -117,7 +117,7 @@ static void report(void *arg) {
     /* Output taints the client (marks it as a reader of untrusted data). If the taint cannot be
      * stored, report only the time. */
     if (log && toolbox_saw(w->act->box, w->act->machine, &err) == 0)
-        clip_last_line(log, line, sizeof(line));
+        clip_last_line(log, !outlog_extent(log, 0).produced, line, sizeof(line));
     w->act->events.progress(w->act->events.arg,
                             (double)(loop_now_ms(act_loop(w->act)) - w->began_ms) / 1000, line);
 }

@@ -335,29 +335,6 @@ static void python_name(const struct python *p, char *ret, size_t size) {
     snprintf(ret, size, PYTHON_PREFIX "%.30s.%s", key, p->session);
 }
 
-struct python_search {
-    const char *name;
-    char id[ID_SIZE]; /* "": not found */
-    size_t count;
-};
-
-static void python_row(void *arg, const void *of) {
-    struct python_search *s = arg;
-    const struct exec_view *view = of;
-    if (!view->name || strncmp(view->name, PYTHON_PREFIX, sizeof(PYTHON_PREFIX) - 1) != 0)
-        return;
-    s->count++;
-    if (strcmp(view->name, s->name) == 0)
-        snprintf(s->id, sizeof(s->id), "%s", view->id);
-}
-
-static int python_search(const struct python *p, struct python_search *ret, struct err *err) {
-    const struct list_request r = {.states = "running", .limit = STORE_PAGE_MAX};
-    char next[CURSOR_SIZE];
-    return service_exec_list(p->box->service, &p->box->who, p->machine, &r, python_row, ret, next,
-                             err);
-}
-
 /* Finds the interpreter, or starts one. */
 static int python_bring(struct python *p, struct err *err) {
     static const char boot[] = "import json,sys;exec(compile(json.loads(sys.stdin.buffer.raw."
@@ -368,7 +345,7 @@ static int python_bring(struct python *p, struct err *err) {
     struct jot j = JOT(&first);
     char name[STORE_NAME_SIZE];
     python_name(p, name, sizeof(name));
-    struct python_search found = {.name = name};
+    struct coproc_found found;
     const struct coproc_events events = {p, python_line, python_ended};
     const struct coproc_options options = {.machine = p->machine,
                                            .name = name,
@@ -376,13 +353,10 @@ static int python_bring(struct python *p, struct err *err) {
                                            .pairs = pairs,
                                            .pair_count = sizeof(pairs) / sizeof(*pairs),
                                            .line_max = PYTHON_LINE_MAX};
-    if (python_search(p, &found, err) < 0)
+    if (coproc_find(p->box, p->machine, PYTHON_PREFIX, name, &found, err) < 0)
         return -1;
-    struct exec *x =
-        found.id[0] ? service_exec_find(p->box->service, &p->box->who, p->machine, found.id, NULL)
-                    : NULL;
-    if (x) {
-        p->coproc = coproc_adopt(p->box, x, &options, &events);
+    if (found.exec) {
+        p->coproc = coproc_adopt(p->box, found.exec, &options, &events);
         return 0;
     }
     if (found.count >= PYTHONS_MAX) {

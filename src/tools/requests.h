@@ -176,6 +176,16 @@ struct python_output {
     bool fresh;
 };
 
+struct joined_input {
+    const char *machine; /* NULL: always the client's own machine */
+};
+
+struct joined_output {
+    const char *machine, *server, *tool, *text;
+    const char *structured; /* JSON object, or NULL */
+    uint64_t images;
+};
+
 struct preview_input {
     const char *machine;
     struct given port;

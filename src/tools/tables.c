@@ -216,6 +216,22 @@ static const struct field python_output[] = {
 const struct schema python_output_schema =
     SCHEMA("python_output", struct python_output, python_output);
 
+/* ---- joined MCP servers ---- */
+
+const struct schema joined_input_schema = {.name = "joined_input",
+                                           .size = sizeof(struct joined_input)};
+
+static const struct field joined_output[] = {
+    {"server", SHOW_TEXT, AT(joined_output, server), NULL},
+    {"tool", SHOW_TEXT, AT(joined_output, tool), NULL},
+    {"text", SHOW_TEXT, AT(joined_output, text), NULL, .required = true},
+    {"structured", SHOW_JSON, AT(joined_output, structured), NULL},
+    {"images", SHOW_NUMBER, AT(joined_output, images), NULL, .required = true},
+    {"machine", SHOW_TEXT, AT(joined_output, machine), NULL, .required = true},
+};
+const struct schema joined_output_schema =
+    SCHEMA("joined_output", struct joined_output, joined_output);
+
 /* ---- steps ---- */
 
 static const struct field checkpoint_input[] = {

@@ -17,4 +17,5 @@ extern const struct schema exec_input_schema, install_input_schema, fetch_input_
     program_output_schema, machine_create_input_schema, machine_output_schema,
     machine_preview_input_schema, python_input_schema, python_output_schema,
     checkpoint_input_schema, rewind_input_schema, step_output_schema, diff_input_schema,
-    diff_output_schema, fork_input_schema, machine_list_output_schema, machine_destroy_input_schema;
+    diff_output_schema, fork_input_schema, machine_list_output_schema, machine_destroy_input_schema,
+    joined_input_schema, joined_output_schema;

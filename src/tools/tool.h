@@ -55,7 +55,8 @@ struct tool {
     enum tool_recovery recovery;
     void (*start)(struct act *a);
     bool (*is_there)(const struct toolbox *box); /* NULL: available on every host */
-    enum tool_set set;                           /* the smallest set that contains the tool */
+    bool foreign; /* of an MCP server in the machine: `input` does not describe its arguments */
+    enum tool_set set; /* the smallest set that contains the tool */
     /* Writes the struct of the output schema as text for a model. NULL: a line per field. */
     void (*plain)(const void *view, struct buf *out);
 };
@@ -70,6 +71,8 @@ int tool_set_parse(const char *text, enum tool_set *ret, struct err *err);
 
 enum { TOOLBOX_KEY_SIZE = 64, TOOLBOX_SESSIONS = 64 };
 
+struct join;
+
 struct toolbox_options {
     struct loop *loop;
     struct service *service;
@@ -77,6 +80,9 @@ struct toolbox_options {
     const char *key;     /* key by which the client's own machine is found again */
     const char *machine; /* the only machine to use; NULL: create one for the client on first use */
     enum tool_set set;   /* the tools that the client gets */
+    /* MCP servers in the machine whose tools the client gets, too (joined.h) */
+    const struct join *joins;
+    size_t join_count;
     const char *talk; /* id of the conversation across restarts; NULL: only until toolbox_unref() */
     /* Called when the client's own machine was created; may be NULL. */
     void (*made)(void *arg, const char *machine);

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/sha256.h"
+#include "tools/joined.h"
 
 /* Metadata keys: machines that a client created, and its default machine. */
 #define META_KEY "mcp"
@@ -31,6 +32,8 @@ struct toolbox *toolbox_new(const struct toolbox_options *o) {
     snprintf(b->key, sizeof(b->key), "%s", o->key ? o->key : "");
     snprintf(b->machine, sizeof(b->machine), "%s", o->machine ? o->machine : "");
     snprintf(b->talk, sizeof(b->talk), "%s", o->talk ? o->talk : "");
+    if (o->join_count)
+        b->joins = joins_new(b, o->joins, o->join_count);
     if (b->talk[0])
         service_taint_talk(b->service, &b->who, b->talk, b->saw);
     return b;
@@ -44,12 +47,14 @@ void toolbox_unref(struct toolbox *b) {
     if (--b->refs)
         return;
     pythons_free(b);
+    joins_free(b->joins);
     free(b->plan);
     free(b);
 }
 
 void toolbox_end(struct toolbox *b) {
     pythons_kill(b);
+    joins_kill(b->joins);
 }
 
 void toolbox_leave(struct toolbox *b) {

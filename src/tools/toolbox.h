@@ -35,6 +35,7 @@ struct toolbox {
     char saw[TAINT_SOURCE_SIZE]; /* first untrusted source that the client has seen */
     bool saw_unsaved;            /* `saw` is not stored yet */
     struct python *pythons;      /* interpreters of the tool python */
+    struct joins *joins;         /* joined MCP servers, or NULL */
 };
 
 enum { TOOLBOX_IDLE_MS = 30 * 60 * 1000 };

@@ -520,6 +520,9 @@ static void handle(void *arg, struct mcp_request *r) {
     case MCP_COMPLETE:
         fixture_answer(r, "{\"completion\":{\"values\":[],\"total\":0,\"hasMore\":false}}");
         break;
+    case MCP_LIST: /* never comes: the fixture has no must_wait() */
+        mcp_answer_list(r);
+        break;
     }
 }
 

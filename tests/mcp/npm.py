@@ -15,6 +15,7 @@ PACKAGES = {
     "stable": ["@modelcontextprotocol/sdk@1.32.2", "@modelcontextprotocol/conformance@0.1.16",
                "@modelcontextprotocol/inspector@0.15.0", f"node-linux-{ARCH}@22"],
     "strict": ["@modelcontextprotocol/conformance@0.2.0-alpha.12"],
+    "servers": ["@modelcontextprotocol/server-everything@2026.8.31", "@modelcontextprotocol/server-filesystem@2026.8.31", f"node-linux-{ARCH}@22"],
     "eras": ["@modelcontextprotocol/inspector@2.12.0"],
 }
 INSTALL_S = 240

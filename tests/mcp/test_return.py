@@ -9,6 +9,7 @@ import pytest
 from carrel import Carrel, alive
 from mcp_client import Lines, RpcError
 from patience import PATIENCE, clock
+from test_join import SERVER
 
 
 @pytest.fixture
@@ -80,3 +81,14 @@ def test_an_interpreter_survives_its_daemon(carrel, lines):
         assert ping(lines) == {}
         after = lines.call("python", code="x += 1\nx", seconds=60 * PATIENCE)
         assert (after["value"], after["fresh"]) == (str(42 + i), False)
+
+
+def test_a_joined_server_is_started_by_the_next_daemon(carrel, tmp_path):
+    (tmp_path / "server.py").write_text(SERVER % "")
+    client = Lines(carrel, "--dir", f"{tmp_path}:/srv/it:ro", "--join", "far=python3 /srv/it/server.py", cwd=tmp_path)
+    client.greet()
+    assert "far__echo" in client.tools() and client.call("far__echo", say="one")["text"] == "one\n"
+    kill_daemon(carrel)
+    assert ping(client) == {}
+    assert client.call("far__echo", say="two", seconds=60 * PATIENCE)["text"] == "two\n"
+    client.close()

@@ -121,10 +121,10 @@ static void the_last_line_is_found(void **state) {
     struct tape t;
     (void)state;
     tape_open(&t);
-    clip_last_line(&t.log.log, line, sizeof(line));
+    clip_last_line(&t.log.log, 0, line, sizeof(line));
     assert_string_equal(line, "");
     tape_put(&t, "first\nsecond line is long\n\n");
-    clip_last_line(&t.log.log, line, sizeof(line));
+    clip_last_line(&t.log.log, 0, line, sizeof(line));
     assert_string_equal(line, "second line is ");
     outlog_fd_close(&t.log);
 }
