@@ -7,6 +7,7 @@
 
 #include "api/mcp.h"
 #include "mcp/http.h"
+#include "tools/joined.h"
 #include "tools/tool.h"
 
 enum { TRANSCRIPT_MAX = 1 << 20, RESOURCE_MAX = 4 << 20, WATCHED_URI_SIZE = 1024 };
@@ -37,6 +38,21 @@ struct mcp_face {
     struct mcp_user *users;
     bool leaving;
 };
+
+/* The caller of a request and the query, kept until the session is open. */
+struct mcp_who {
+    struct caller who;
+    char key[40];                /* from `carrel mcp`: finds the machine of an earlier session */
+    char machine[128];           /* machine that the session is bound to; "": none */
+    char talk[TOOLBOX_KEY_SIZE]; /* from `carrel mcp`: id of the conversation, which outlives the
+                                    daemon; "": a new conversation */
+    enum tool_set set;
+    struct join joins[JOINS_MAX];
+    size_t join_count;
+};
+
+/* Reads the query of a connection. */
+int mcp_read_words(struct http_text query, struct mcp_who *ret, struct err *err);
 
 void user_ref(struct mcp_user *u);
 void user_unref(struct mcp_user *u);
