@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 
@@ -14,6 +15,10 @@ from conftest import left_over
 from daemon import Refused
 from registries import MadeRegistry
 from trees import ARCH, archive, described, directory, docker_archive, entry, hard, layout, link
+
+
+def may_trace():
+    return shutil.which("strace") and subprocess.run(["strace", "-qq", "-o", "/dev/null", "true"], capture_output=True).returncode == 0
 
 
 def ordered(layers, config=None, manifest=None, skip=(), more=()):
@@ -267,6 +272,25 @@ def test_stored_layers_are_counted_for_their_owner(fresh):
         with pytest.raises(Refused) as why:
             mine.post("/v1/layers", {"digests": wrong})
         assert why.value.code == "invalid", why.value
+
+
+@pytest.mark.skipif(not may_trace(), reason="strace is not there, or may not trace")
+def test_records_of_images_are_read_once(daemon, tmp_path):
+    """They are read by the thread that answers all requests."""
+    for i in range(3):
+        take(daemon, [BASE_LAYER, archive(entry(f"f{i}", b"x"))], name=f"n{i}")
+    assert stored_layers(daemon, [SECOND]) == 0
+    out = tmp_path / "trace"
+    with subprocess.Popen(["strace", "-f", "-qq", "-e", "trace=openat", "-o", out, "-p", str(daemon.process.pid)]) as strace:
+        daemon.until(lambda: "TracerPid:\t0" not in open(f"/proc/{daemon.process.pid}/status").read())
+        counted = [stored_layers(daemon, x) for x in ([BASE_LAYER, SECOND], [SECOND])]
+        strace.terminate()
+    opened = out.read_text()
+    assert counted == [1, 0] and "images" in opened and "image.json" not in opened, opened
+    take(daemon, [BASE_LAYER, SECOND], name="new")
+    assert stored_layers(daemon, [BASE_LAYER, SECOND]) == 2
+    daemon.request("DELETE", "/v1/images/new")
+    assert stored_layers(daemon, [BASE_LAYER, SECOND]) == 1
 
 
 def test_import_without_stored_layers_gives_the_same_image(daemon):

@@ -39,3 +39,6 @@ bool layer_group_find(struct service *s, const char *owner, const struct image_b
 
 /* Adds an image to those below the next one, unless it is the topmost of them. */
 void image_below_push(struct image_below *below, const char *id);
+
+/* Forgets what layer_group_find() keeps in memory. */
+void layer_knowns_done(struct service_images *i);

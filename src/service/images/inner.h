@@ -28,6 +28,7 @@ struct service_images {
     bool seals_off;               /* this kernel cannot mount erofs files */
     uint64_t again_ms;            /* time of the next attempt to delete unused trees; 0: never */
     struct map configs;           /* id -> struct image_config, of live machines */
+    struct map knowns;            /* id -> struct layer_known (groups.c) */
 };
 
 /* The content of a tree's image.json, which never changes: all machines of an image share it. */

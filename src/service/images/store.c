@@ -1,4 +1,5 @@
 #include "service/exec/dumps.h"
+#include "service/images/groups.h"
 #include "service/images/inner.h"
 #include "service/strays.h"
 
@@ -195,6 +196,7 @@ void service_images_free(struct service_images *i) {
     for (size_t at = 0; (c = map_next(&i->configs, &at));)
         c->of = NULL;
     map_done(&i->configs);
+    layer_knowns_done(i);
     builds_free(i);
     free(i);
 }
