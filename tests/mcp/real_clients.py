@@ -20,10 +20,10 @@ from model import Model  # noqa: E402
 
 AGENTS = BUILD / "agents"
 BLOCKS = {b.words[1]: b.text for b in pages.blocks(TOP / "docs/reference/mcp.md") if b.words and b.words[0] == "alone"}
-CODING = {"exec", "session", "read", "write", "edit", "patch", "search", "list", "preview", "checkpoint", "rewind", "diff"}
-# What clients offer besides: nothing of it runs commands or reads, writes or fetches, except view_image of Codex.
+CODING = {"exec", "session", "read", "write", "edit", "patch", "search", "list", "python", "preview", "checkpoint", "rewind", "diff"}
+# What clients offer besides: nothing of it runs commands or reads, writes or fetches.
 BESIDE = {"claude": {"DeferredToolPlaceholder"}, "opencode": set(), "gemini": set(),
-          "codex": {"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource", "request_user_input", "view_image",
+          "codex": {"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource", "request_user_input",
                     "get_goal", "create_goal", "update_goal"}}
 # The name of a tool of the machine, as the client shows it to its model.
 PREFIX = {"claude": "mcp__carrel__", "codex": "", "opencode": "carrel_", "gemini": "mcp_carrel_"}
