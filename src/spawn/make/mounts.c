@@ -180,6 +180,18 @@ static int overlay_make(const struct overlay_plan *plan, bool by_name) {
     return r < 0 ? r : mounts_finish(fs, MOUNT_ATTR_NODEV | (set_id ? 0 : MOUNT_ATTR_NOSUID));
 }
 
+/*
+ * Why the kernel made an overlay read-only: it could not create its files in the work directory,
+ * because the disk is full, or because the creator is outside the id map.
+ */
+static int read_only_why(int upper) {
+    enum { WORK_FILES = 16, WORK_BLOCKS = 16 }; /* more than an overlay creates */
+    struct statvfs v;
+    bool is_full = fstatvfs(upper, &v) == 0 && ((v.f_files && v.f_favail < WORK_FILES) ||
+                                                (v.f_blocks && v.f_bavail < WORK_BLOCKS));
+    return is_full ? -ENOSPC : -EROFS;
+}
+
 /* An overlay keeps the credentials of its creator and uses them for whiteouts and copies. */
 int overlay_new(const struct overlay_plan *plan, bool by_name) {
     if (by_name && !stand_among_descriptors(true))
@@ -192,11 +204,11 @@ int overlay_new(const struct overlay_plan *plan, bool by_name) {
     if (mount < 0 || plan->upper < 0)
         return mount;
 
-    /* If the creator is outside the id map, the mount is silently read-only. */
+    /* The kernel does not report it. */
     struct statvfs v;
     if (fstatvfs(mount, &v) < 0 || (v.f_flag & ST_RDONLY)) {
         close(mount);
-        return -EROFS;
+        return read_only_why(plan->upper);
     }
     return mount;
 }
