@@ -271,6 +271,8 @@ static void do_root(struct server *v, struct client *c, struct fd_message *in) {
         answer_error(v, c, &err);
     else
         server_answer(v, c, &v->message, &root, root >= 0);
+    if (root >= 0)
+        layers_detach_old(v->s, box);
 }
 
 static void do_view(struct server *v, struct client *c, struct fd_message *in) {

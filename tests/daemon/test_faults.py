@@ -6,8 +6,10 @@ import contextlib
 import http.client
 import os
 import pathlib
+import re
 import shutil
 import subprocess
+import sys
 import time
 
 import patience
@@ -242,6 +244,22 @@ MOVES_USR = [("renameat", 1), ("renameat", 2), ("mkdirat", 6), ("utimensat", 3),
              ("umount2", 1), ("pwrite64", 2)]
 
 
+# In the mount namespace of a box, outside its root: prints how many roots are attached.
+ROOTS = """
+import ctypes, os, sys
+proc = os.open("/proc", os.O_RDONLY)
+space = os.open(f"/proc/{sys.argv[1]}/ns/mnt", os.O_RDONLY)
+assert ctypes.CDLL(None).setns(space, 0x20000) == 0
+with open(os.open("self/mountinfo", os.O_RDONLY, dir_fd=proc)) as f:
+    print(sum(line.split()[4] in ("/a", "/b") for line in f))
+"""
+
+
+def roots(d, box):
+    pid = re.search(r"^pid=(\d+)$", (d.run_dir / "boxes" / box.id / "box").read_text(), re.M)[1]
+    return int(subprocess.run([sys.executable, "-c", ROOTS, pid], stdout=subprocess.PIPE, check=True).stdout)
+
+
 def test_usr_is_whole_after_a_spawner_was_killed_while_it_moved(d):
     """An upper that is in the wrong layer would be deleted with it; one without its work directory takes no files of the image."""
     subject = Subject(d)
@@ -262,6 +280,7 @@ def test_usr_is_whole_after_a_spawner_was_killed_while_it_moved(d):
         done = subject.box.sh(f"echo {k} >/usr/local/k{k} && chmod 7{k % 8}5 /usr/local/old && ls /usr/local/k* | wc -l", user="root")
         assert done == f"{k + 1}\n", (call, n)
         subject.step()
+        d.until(lambda: roots(d, subject.box) == 1)  # the one before is detached after the answer
     subject.proves()
     subject.box.rewind(subject.base)
     assert subject.box.sh("ls -d /usr/local/k* /usr/local/old 2>/dev/null | wc -l") == "0\n"

@@ -360,13 +360,13 @@ static int hand_usr_on(const struct box *box, const struct stack *keeps, int roo
 
 /*
  * Runs in the box's namespace, after the new root was attached: makes the old root read-only and
- * detaches it. `keeps`: the stack of the new root, to which /usr moves; NULL: the new root has its
- * own. After a failure the old root is in use as before.
+ * moves its mounts. layers_detach_old() detaches it later. `keeps`: the stack of the new root, to
+ * which /usr moves; NULL: the new root has its own. After a failure the old root is in use as
+ * before.
  */
 static int leave_root(struct spawner *s, struct box *box, int fresh, const struct carried *c,
                       const struct stack *keeps, struct err *err) {
-    const char *path = box_side_path(box->side);
-    int old DEFER_CLOSE = open_here(path);
+    int old DEFER_CLOSE = open_here(box_side_path(box->side));
     bool has_usr = old >= 0 && has_usr_on(box, old);
     int usr = has_usr ? mount_point(old, "usr") : -1;
     size_t moved = 0;
@@ -379,8 +379,6 @@ static int leave_root(struct spawner *s, struct box *box, int fresh, const struc
     }
     if ((r = carry(old, fresh, c, &moved)) < 0)
         err_num(err, r, "cannot move the mounts of machine '%s' to the new root", box->id);
-    else if ((r = umount2(path, MNT_DETACH)) < 0)
-        err_sys(err, "cannot leave the old root of machine '%s'", box->id);
     if (r < 0)
         return_to(box, old, usr, fresh, c, moved, keeps);
     else if (keeps)
@@ -395,7 +393,23 @@ static int leave_root(struct spawner *s, struct box *box, int fresh, const struc
     return 0;
 }
 
+/* Detaches the root on the side that the box does not use, which it has left before. */
+static void detach_other(const struct box *box) {
+    const char *path = box_side_path(other_side(box->side));
+    if (is_mounted(path) && umount2(path, MNT_DETACH) < 0)
+        log_line(LOG_ERROR, "spawn", "detach the old root of a machine: %s id=%s", strerror(errno),
+                 box->id);
+}
+
+void layers_detach_old(struct spawner *s, const struct box *box) {
+    if (box_go_in(s, box) < 0)
+        return; /* the box has ended */
+    detach_other(box);
+    box_go_out(s);
+}
+
 static int enter_root(const struct box *box, int root, int usr) {
+    detach_other(box); /* a spawner that was killed may have left it */
     int r = move_mount(root, "", AT_FDCWD, box_side_path(other_side(box->side)),
                        MOVE_MOUNT_F_EMPTY_PATH) < 0
                 ? -errno
@@ -581,10 +595,12 @@ void layers_recover(struct spawner *s, struct box *box) {
         return;
     }
     bool is_left = !is_mounted(box_side_path(box->side));
-    if (finish_switch(s, box, &carried, is_left, &err) == 0)
+    if (finish_switch(s, box, &carried, is_left, &err) == 0) {
         switched(box);
-    else
+        detach_other(box);
+    } else {
         undo_switch(box, disk);
+    }
     box_go_out(s);
     if (making_amend(s, box, box->id, &err) < 0 || err.text[0])
         log_line(LOG_WARN, "spawn", "%s", err.text);

@@ -26,6 +26,12 @@ struct verb_fds;
 int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct err *err);
 
 /*
+ * Detaches the root that a box has left. The kernel waits for all CPUs then, so the request ROOT is
+ * answered before.
+ */
+void layers_detach_old(struct spawner *s, const struct box *box);
+
+/*
  * Handles the requests VIEW and DISK: opens layers or a disk read-only, with user ids as stored on
  * disk. Returns the number of descriptors, or -1.
  */
