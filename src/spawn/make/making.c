@@ -33,6 +33,11 @@ struct making *making_new(void) {
     return m;
 }
 
+void making_close_doors(struct making *m) {
+    for (size_t i = 0; i < NETNS_FDS; i++)
+        close_fd(&m->doors[i]);
+}
+
 void making_free(struct making *m) {
     int *fds[] = {&m->listener,   &m->admin,   &m->control[0],
                   &m->control[1], &m->link[0], &m->link[1]};
@@ -42,8 +47,7 @@ void making_free(struct making *m) {
         close_fd(&m->grants[i]);
         close_fd(&m->uppers[i]);
     }
-    for (size_t i = 0; i < NETNS_FDS; i++)
-        close_fd(&m->doors[i]);
+    making_close_doors(m);
     berth_close(&m->berth);
     free(m);
 }
@@ -245,9 +249,9 @@ static int open_channels(struct making *m, struct err *err) {
     return 0;
 }
 
-int making_listen(struct spawner *s, struct making *m, const struct plan *plan, struct err *err) {
-    int r = plan->gate ? netns_listen(&s->net, m->berth.netns, m->doors) : 0;
-    return r < 0 ? err_num(err, r, "cannot listen in the network of machine '%s'", plan->id) : 0;
+int making_open_doors(struct spawner *s, struct making *m, const char *id, struct err *err) {
+    int r = netns_listen(&s->net, m->berth.netns, m->doors);
+    return r < 0 ? err_num(err, r, "cannot listen in the network of machine '%s'", id) : 0;
 }
 
 /*
@@ -293,7 +297,7 @@ int making_gather(struct spawner *s, const struct plan *plan, const int *fds, st
     if (plan_is_restacked(plan) && layers_restack(s, plan, &m->berth.root, err) < 0)
         return -1;
     if (cgroup_limit(&s->cgroups, m->berth.cgroup.number, plan, err) < 0 ||
-        open_channels(m, err) < 0 || making_listen(s, m, plan, err) < 0 ||
+        open_channels(m, err) < 0 || (plan->gate && making_open_doors(s, m, plan->id, err) < 0) ||
         (plan->stack[0] && !plan->same && !plan->cell && renew_identity(m, plan, err) < 0))
         return -1;
     for (unsigned i = 0; i < plan->grant_count; i++)

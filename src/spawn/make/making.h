@@ -45,8 +45,9 @@ void making_undo(struct spawner *s, struct making *m);
  */
 bool plan_is_restacked(const struct plan *plan);
 
-/* Opens the gate's sockets if the plan requests them. */
-int making_listen(struct spawner *s, struct making *m, const struct plan *plan, struct err *err);
+/* Opens the gate's sockets in the network of the box; and closes them. */
+int making_open_doors(struct spawner *s, struct making *m, const char *id, struct err *err);
+void making_close_doors(struct making *m);
 /*
  * Collects the parts of the box: a berth with the limits of the plan, the connections and the
  * granted directories.

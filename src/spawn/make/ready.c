@@ -89,10 +89,11 @@ size_t ready_of_images(const struct spawner *s) {
 
 static const struct plan defaults = {.image = "host"};
 
+/* The sockets of the gate are opened before anybody waits for the box. */
 static int make_one(struct spawner *s, struct ready *r, const struct plan *plan, struct err *err) {
     char name[32];
     name_of(r->box, name);
-    if (making_order(r->making, plan, err) < 0 ||
+    if (making_open_doors(s, r->making, name, err) < 0 || making_order(r->making, plan, err) < 0 ||
         making_record(s, r->making, r->box, name, err) < 0 || making_release(r->making, err) < 0) {
         drop_one(s, r);
         return -1;
@@ -246,9 +247,10 @@ static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan,
     box->linger = plan->linger;
     box->due_ms = box_due(plan);
     box_belong(box, plan);
+    if (!plan->gate)
+        making_close_doors(r->making);
     if (cgroup_limit(&s->cgroups, r->making->berth.cgroup.number, plan, err) < 0 ||
         set_hostname(s, box, plan->hostname, err) < 0 ||
-        making_listen(s, r->making, plan, err) < 0 ||
         making_describe(s, r->making, plan, err) < 0 || tell_guest(box, plan, err) < 0 ||
         ((box->linger || box->due_ms) && making_amend(s, box, name, err) < 0))
         return -1;
