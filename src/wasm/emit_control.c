@@ -303,7 +303,7 @@ void em_call(struct scratch *w, const struct type *t, uint16_t code, uint64_t v,
     uint32_t base = em_first_slot(w, t->n_params + n_extra);
     em_op(w, code, base, n_extra ? w->vals[w->n - 1].slot : 0, 0);
     em_word(w, v);
-    if (code == I_CALL_TABLE)
+    if (code != I_CALL_REF_)
         em_word(w, 0);
     em_close(w);
     w->pending_site = em_site(w, w->n_words - 1, SITE_WIDE, 0);

@@ -1012,9 +1012,9 @@ switch_cannot_pay:
 
     /* ---- Calls ---- */
 do_CALL_FN:
-    fn = &inst->fns[(uint32_t)pc[1]];
+    fn = (struct fn *)(uintptr_t)pc[1];
     args = fp + RA;
-    ret = pc + 2;
+    ret = pc + 3;
     if (UNLIKELY(!fn->entry)) {
         callee = inst;
         goto call_any;
@@ -1167,10 +1167,10 @@ host_return:
         DISPATCH;
     }
     switch (*(const operand *)pc) {
-    case I_CALL_FN:
     case I_CALL_REF_:
         pc += 2;
         PAY(pc[-1] >> 32);
+    case I_CALL_FN:
     case I_CALL_TABLE:
         pc += 3;
         PAY(pc[-1] >> 32);

@@ -82,7 +82,7 @@
     X(BR_CAST)    /* like BR_VALUES, but if a is of the type; {branch}{n}{type, negate} */        \
     X(SWITCH)     /* jump by branch a, or n if a > n; {n}{branch} * (n + 1), cost: 32 bits */     \
     X(SWITCH_RA)                                                                                  \
-    X(CALL_FN)    /* call; a: slots of the callee; {function, cost after the call} */             \
+    X(CALL_FN)    /* call; a: slots of the callee; {struct fn *}{0, cost after the call} */       \
     X(CALL_TABLE) /* like CALL_FN, but of element b of a table; {type, table}{0, cost after} */   \
     X(CALL_REF_)  /* like CALL_FN, but of reference b; {0, cost after} */                         \
     X(TAIL_FN)    /* tail call; a: arguments, b: their slots; {function} */                       \

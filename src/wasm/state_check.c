@@ -237,7 +237,7 @@ static const char *pending_places(const struct wasm_store *s, struct place *p, u
                        results_fit(s->engine, host, own->vals + own->n_params, own->n_results)
                    ? NULL
                    : "the pending host call has another type";
-    const uint64_t *ret = s->pc + ((uint16_t)*s->pc == I_CALL_TABLE ? 3 : 2);
+    const uint64_t *ret = s->pc + ((uint16_t)*s->pc == I_CALL_REF_ ? 2 : 3);
     if (!place_at(p + 1, s->top, ret, MARK_RETURN))
         return "out of memory";
     p[1].fp = s->fp;

@@ -40,8 +40,10 @@ bool walk_call(struct scratch *w, const bool emit, bool is_tail) {
     if (UNLIKELY(f >= w->m->n_funcs))
         return reader_fail(&w->r, WASM_INVALID, "unknown function %u", f);
     const struct type *t = w->m->fns[f].type;
-    if (emit && !w->dead)
-        (is_tail ? em_tail : em_call)(w, t, is_tail ? I_TAIL_FN : I_CALL_FN, f, 0);
+    if (emit && !w->dead && is_tail)
+        em_tail(w, t, I_TAIL_FN, f, 0);
+    else if (emit && !w->dead)
+        em_call(w, t, I_CALL_FN, (uintptr_t)&w->m->fns[f], 0);
     return call_types(w, emit, t, 0, is_tail);
 }
 
