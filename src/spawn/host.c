@@ -77,7 +77,7 @@ static int enter_workshop(const char *run, struct err *err) {
     snprintf(path, sizeof(path), "%s/workshop", run);
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return err_sys(err, "cannot create directory '%s'", path);
-    if (mount("none", path, "tmpfs", MS_NOSUID, "size=8m,mode=0700") < 0)
+    if (mount("none", path, "tmpfs", MS_NOSUID, "size=64m,mode=0700") < 0)
         return err_sys(err, "cannot mount a tmpfs on '%s'", path);
     int fd = open_place(path, false, err);
     if (fd < 0)
