@@ -18,6 +18,14 @@ TEXT = cells.program({**cells.SAY, "fd_read": 4},
                          '(memory (export "memory") 4)', '(memory (export "memory") 40)')
 
 
+def stamp(name):
+    """Gives a file of /bin the time of modification that it has in the image, 1970."""
+    return (f'(module (import {cells.WASI} "path_filestat_set_times" (func $set (param i32 i32 i32 i32 i64 i64 i32) (result i32)))'
+            f' (import {cells.WASI} "proc_exit" (func $exit (param i32))) (memory (export "memory") 1) (data (i32.const 0) "bin/{name}")'
+            f' (func (export "_start") (call $exit (call $set (i32.const 3) (i32.const 0) (i32.const 0) (i32.const {len("bin/" + name)})'
+            f' (i64.const 0) (i64.const 0) (i32.const 4)))))').encode()
+
+
 def binary(folder, text):
     """A program in the binary format: the log of a recorded run has it."""
     (folder / "x.wat").write_text(text)
@@ -100,6 +108,10 @@ def test_machine_that_changed_its_files_does_not_use_the_dump(daemon, made, tmp_
     put(made, machines[1], wasm=made.program)
     put(made, machines[2], warm=made.warm)
     put(made, machines[3], wasm=binary(tmp_path, TEXT.replace("began", "other")))
+    assert [made.end(m) for m in machines[:3]] == ["dumped", "plain", "plain"]
+    for m, name in ((machines[1], "python.wasm"), (machines[2], "python.warm")):
+        daemon.put(f"/v1/machines/{m}/files", stamp(name), path="/bin/stamp.wasm")
+        assert run(daemon, m, "stamp") == (0, "", "")
     assert [made.end(m) for m in machines[:3]] == ["dumped", "plain", "plain"]
     assert run(daemon, machines[3], "python", "x.py", stdin="own")[1] == "other\nownplain\n"
     put(made, machines[2], warm=made.warm[:-1])
