@@ -234,14 +234,23 @@ def test_expired_token_is_renewed_and_the_new_one_is_kept(daemon, vendor):
 
 def test_calls_at_once_are_renewed_once(daemon, vendor):
     daemon.login("codex", vendor.auth_file(seconds=-10))
-    boxes = [daemon.box("codex") for _ in range(3)]
-    found = []
-    threads = [threading.Thread(target=lambda b=b: found.append(daemon.ask(b, "codex")[0])) for b in boxes for _ in range(2)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert found == [200] * 6 and len(vendor.renewals) == 1
+    boxes, go = [daemon.box("codex") for _ in range(3)], threading.Event()
+
+    def slow(r):
+        vendor.fault = None
+        go.wait(60)
+        return vendor.renew(r)
+
+    vendor.fault = slow
+    token, body, url = CALLS["codex"]
+    words = ["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-H", f"Authorization: Bearer {token}", "-d", json.dumps(body), url]
+    clients = [(box, daemon.background(box, words)) for box in boxes]
+    # What a call may cost is held just before its token is looked up.
+    daemon.until(lambda: all(daemon.get(f"/v1/machines/{box}/stats").get("models", {}).get("held_tokens") for box in boxes))
+    go.set()
+    assert [daemon.wait(box, x)["status"] for box, x in clients] == [0] * 3
+    assert len(vendor.calls) == 3 and {r["refresh_token"] for r in vendor.renewals} == {"refresh-token-1-of-the-owner"}
+    assert vendor.count == 2 and len(vendor.renewals) == 2  # one request, which slow() passes on
 
 
 def test_rejected_token_is_renewed_once_and_then_an_error_is_shown(daemon, vendor):
@@ -343,14 +352,19 @@ def test_renewal_goes_on_without_its_client(daemon, vendor):
 
 def test_login_replaced_during_a_renewal_is_not_overwritten(daemon, vendor):
     daemon.login("codex", vendor.auth_file(seconds=-10))
-    box, asked, go = daemon.box("codex"), threading.Event(), threading.Event()
+    box, asked, go, sent = daemon.box("codex"), threading.Event(), threading.Event(), threading.Event()
 
     def slow(r):
         asked.set()
         vendor.lock.release()
         go.wait(60)
         vendor.lock.acquire()
-        return whole({"access_token": "the-renewed-one-of-the-old-login", "refresh_token": "refresh-of-the-old-login"})
+        status, fields, pieces = whole({"access_token": "the-renewed-one-of-the-old-login", "refresh_token": "refresh-of-the-old-login"})
+        return status, fields, told(pieces)
+
+    def told(pieces):
+        yield from pieces
+        sent.set()
 
     vendor.fault = slow
     token, body, url = CALLS["codex"]
@@ -360,6 +374,8 @@ def test_login_replaced_during_a_renewal_is_not_overwritten(daemon, vendor):
     daemon.login("codex", vendor.auth_file())
     go.set()
     daemon.wait(box, client)
+    sent.wait(5)  # the daemon may have closed the connection
+    assert daemon.ask(box, "codex")[0] == 200
     daemon.restart()
     assert daemon.ask(box, "codex")[0] == 200 and vendor.calls[-1].fields["authorization"].endswith("access-2")
 
