@@ -135,6 +135,18 @@ def test_session_on_a_terminal_with_a_login(real, vendor, installed, repo, name)
     assert len(vendor.renewals) == (name == "codex")
 
 
+def test_key_works_in_a_home_that_had_a_login(real, vendor, installed, repo):
+    """The home keeps the placeholders of the login. An agent with a key must not send them."""
+    installed("codex")
+    log_in(real, vendor, "codex")
+    assert real.carrel("agent", "codex", "--login", "-p", "x", cwd=repo).returncode == 0
+    real.conf.write_text(real.conf.read_text() + f"[models]\nprovider = r format=responses url=http://127.0.0.1:{vendor.model.port}/v1\n")
+    real.restart(hard=False)
+    vendor.calls.clear()
+    done = real.carrel("agent", "codex", "--fresh", "-y", "-p", "Add a line to old.txt.", cwd=repo)
+    assert done.returncode == 0 and "Done." in done.stdout and vendor.calls == [], done
+
+
 def test_agent_without_the_login_is_refused(real, vendor, installed, repo):
     installed("claude")
     done = real.carrel("agent", "claude", "--login", "-p", "x", cwd=repo)
