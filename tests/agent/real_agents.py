@@ -5,14 +5,16 @@ Their packages are large, so they are downloaded once into the build folder, and
 import contextlib
 import json
 import os
+import pathlib
 import subprocess
+import threading
 import time
 
 import pytest
 
-from carrel import BUILD, PROGRAM, Terminal
+from carrel import BUILD, PROGRAM, ROOTLESS, Terminal
 from conftest import Agents, delete_volumes, git
-from model import KEY, Model
+from model import KEY, USAGE, Model
 
 CONF = """[models]
 provider = a format=anthropic url=http://127.0.0.1:{port} key_env=OWNER_KEY
@@ -23,6 +25,8 @@ model = * in=1 out=2
 # What each needs after "--" in a test.
 ARGS = {"claude": [], "codex": [], "opencode": ["-m", "anthropic/claude-sonnet-4-5"], "gemini": ["-m", "gemini-2.5-flash"]}
 NAMES = list(ARGS)
+# What the model lets the agent do: it edits a file, and runs the tests of the project.
+EDIT_AND_TEST = "echo by-model >>old.txt; sh test.sh"
 
 
 class Real(Agents):
@@ -51,7 +55,7 @@ def real_session(model_session):
 
 @pytest.fixture
 def model(model_session):
-    model_session.refuse = None
+    model_session.refuse, model_session.commands, model_session.usage, model_session.last = None, [EDIT_AND_TEST], USAGE, "Done."
     model_session.requests.clear()
     return model_session
 
@@ -61,6 +65,14 @@ def real(real_session, model):
     yield real_session
     real_session.clear()
     delete_volumes(real_session)
+
+
+@pytest.fixture
+def repo(repo):
+    (repo / "test.sh").write_text("grep -q by-model old.txt && echo the-tests-pass\n")
+    git(repo, "add", "test.sh")
+    git(repo, "commit", "-q", "-m", "tests")
+    return repo
 
 
 failed = {}
@@ -79,22 +91,30 @@ def installed(real_session):
     return install
 
 
+def said(request):
+    return json.dumps(request.body)
+
+
+def the_machine(real):
+    (machine,) = json.loads(real.carrel("agent", "ls", "--json").stdout)["machines"]
+    return machine
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_one_task_edits_a_file_and_is_shipped(real, model, installed, repo, name):
+def test_one_task_edits_a_file_runs_tests_and_is_shipped(real, model, installed, repo, name):
     installed(name)
     done = real.carrel("agent", name, "-p", "Add a line to old.txt.", "--", *ARGS[name], cwd=repo)
     assert done.returncode == 0, done
     assert "Done." in done.stdout, done
-    machine = json.loads(real.carrel("agent", "ls", "--json").stdout)["machines"][0]["name"]
+    assert any("the-tests-pass" in said(r) for r in model.requests)
+    machine = the_machine(real)["name"]
+    reviewed = real.carrel("ship", "--uncommitted", machine, cwd=repo)
+    assert "+by-model" in reviewed.stdout, reviewed
     shipped = real.carrel("ship", "-y", "--uncommitted", machine, cwd=repo)
     assert shipped.returncode == 0, shipped
     assert git(repo, "show", f"carrel/{machine}:old.txt") == "one\nby-model\n"
     assert {r.fields.get("x-api-key") or r.fields.get("x-goog-api-key") or r.fields["authorization"].removeprefix("Bearer ")
             for r in model.requests} == {KEY}
-
-
-def said(request):
-    return json.dumps(request.body)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,15 +138,117 @@ def test_refusal_of_the_budget_reaches_the_user_in_one_call(real, model, install
     assert model.requests == []
 
 
-def test_key_of_the_owner_is_nowhere_in_the_machine(real, model, installed, repo):
-    installed("codex")
-    real.carrel("agent", "codex", "-p", "x", cwd=repo)
-    machine = json.loads(real.carrel("agent", "ls", "--json").stdout)["machines"][0]["name"]
-    look = (f"grep -rls {KEY[:12]} /home /tmp /etc /run /var {repo} 2>/dev/null; "
-            f"grep -ls {KEY[:12]} /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null; echo looked")
-    # The words of this search name a part of the key themselves, so it comes from standard input.
-    done = real.carrel("exec", machine, "--", "sh", stdin=look)
-    assert done.stdout == "looked\n", done
+def refusals(real, machine):
+    """Calls of the machine that the gateway refused, with the reason of each."""
+    lines = real.carrel("events", "--past", "--json", "--type", "model.refused", machine["name"]).stdout.splitlines()
+    return [json.loads(line)["detail"]["why"] for line in lines]
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "opencode"])
+def test_budget_that_ends_in_an_answer_stops_the_agent_after_one_more_call(real, model, installed, repo, name):
+    """The first answer takes the whole budget: it is delivered to its end, and the call after it is refused."""
+    installed(name)
+    model.usage = (39900, 200)
+    done = real.carrel("agent", name, "-p", "x", "--budget", "tokens=40000", "--", *ARGS[name], cwd=repo)
+    assert done.returncode != 0 and "carrel models raise" in done.stdout + done.stderr, done
+    machine = the_machine(real)
+    assert "by-model" in real.carrel("exec", machine["name"], "--", "cat", str(repo / "old.txt")).stdout
+    why = refusals(real, machine)
+    assert why and all("budget" in w for w in why), why
+    assert len(why) == 1, why
+
+
+# Reads all files that the machine can change. The text comes from standard input, in two parts, so that the search does not find
+# itself.
+SEARCH = r"""
+import os, sys
+text, found, looked = sys.stdin.read().replace(" ", "").encode(), [], 0
+for top in ("/home", "/root", "/tmp", "/var", "/run", "/etc", "/dev/shm", sys.argv[1]):
+    for where, _, names in os.walk(top):
+        for path in (os.path.join(where, name) for name in names):
+            if os.path.islink(path) or not os.path.isfile(path):
+                continue
+            with open(path, "rb") as f:
+                data = f.read()
+            looked += 1
+            if text in data:
+                found.append(path)
+print(looked > 10, found)
+"""
+
+
+def processes():
+    """The processes of the machine of an agent, by their ids on this host."""
+    spaces = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+            spaces.setdefault(os.readlink(f"/proc/{pid}/ns/pid"), {})[pid] = b"/opt/carrel-agent" in words
+    own = os.readlink("/proc/self/ns/pid")
+    return [pid for space, pids in spaces.items() if space != own and any(pids.values()) for pid in pids]
+
+
+def parts_of_memory(pid):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as mem:
+        for line in maps:
+            start, end = (int(x, 16) for x in line.split()[0].split("-"))
+            if "r" not in line.split()[1]:  # reserved, up to terabytes
+                continue
+            for at in range(start, end, 1 << 24):
+                with contextlib.suppress(OSError, ValueError, OverflowError):  # not readable, or too high
+                    mem.seek(at)
+                    yield mem.read(min(end - at, (1 << 24) + 64)) or b""
+
+
+def in_processes(text):
+    """Where the text is in memory, environment and words of the processes of the machine. The host's root may read all of it."""
+    found = set()
+    for pid in processes():
+        for name in ("environ", "cmdline"):
+            with contextlib.suppress(OSError):
+                if text.encode() in pathlib.Path(f"/proc/{pid}/{name}").read_bytes():
+                    found.add(name)
+        if any(text.encode() in part for part in parts_of_memory(pid)):
+            found.add("memory")
+    return found
+
+
+def in_files(real, machine, repo, text):
+    done = real.carrel("exec", "-u", "root", machine["name"], "--", "python3", "-c", SEARCH, str(repo), stdin=f"{text[:9]} {text[9:]}")
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+@pytest.mark.skipif(ROOTLESS, reason="only root reads the memory of all processes")
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "opencode"])
+def test_key_of_the_owner_is_nowhere_in_the_machine(real, model, installed, repo, name):
+    """Searched while the agent runs: it waits for the model's last answer. Control: the task is found in files and memory."""
+    installed(name)
+    task = "remember-the-word-heliotrope-7214"
+    reached, go_on = threading.Event(), threading.Event()
+    answer = model.answer
+
+    def hold(r):
+        if "the-tests-pass" in said(r):
+            reached.set()
+            go_on.wait(60)
+        return answer(r)
+
+    model.server.server.answer = hold
+    try:
+        with real.popen("agent", name, "-p", task, "--", *ARGS[name], cwd=repo, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT) as process:
+            assert reached.wait(100)
+            machine = the_machine(real)
+            seen, control = in_files(real, machine, repo, KEY), in_files(real, machine, repo, task)
+            held, held_control = in_processes(KEY), in_processes(task)
+            go_on.set()
+            process.communicate(timeout=100)
+    finally:
+        go_on.set()
+        model.server.server.answer = answer
+    assert seen == "True []\n" and held == set()
+    assert "/home/user/" in control and "memory" in held_control, (control, held_control)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -137,6 +259,18 @@ def test_refusal_of_the_provider_is_shown(real, model, installed, repo, name):
                                                      "status": "PERMISSION_DENIED"}})
     done = real.carrel("agent", name, "-p", "x", "--", *ARGS[name], cwd=repo)
     assert done.returncode != 0 and reason in done.stdout + done.stderr, done
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_provider_that_is_down_is_told(installed, tmp_path, folder, name):
+    """Nobody listens at the provider's port. The agents would repeat a call that got 5xx for minutes."""
+    installed(name)
+    down = Real(1)
+    try:
+        done = down.carrel("agent", name, "-p", "x", "--", *ARGS[name], cwd=folder)
+        assert done.returncode != 0 and "the model provider cannot be reached" in done.stdout + done.stderr, done
+    finally:
+        down.stop()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -184,8 +318,33 @@ def test_session_on_a_terminal_is_reviewed_and_shipped(real, model, installed, r
     t = Answering(real, "agent", name, "--", *ARGS[name], cwd=repo, cols=120, rows=40)
     t.expect(ready, seconds=60)
     t.submit(b"Add a line to old.txt.", b"Done.")
+    assert any("the-tests-pass" in said(r) for r in model.requests)
     t.submit(leave, b"what happens to the changes?")
+    t.type(b"d\n")
+    t.expect(b"+by-model")
     t.type(b"s\n")
     assert t.close()[0] == 0
     branch = git(repo, "branch", "--list", "carrel/*").strip()
     assert git(repo, "show", f"{branch}:old.txt") == "one\nby-model\n"
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_session_on_a_terminal_is_resumed(real, model, installed, repo, name):
+    installed(name)
+    ready, leave = SCREENS[name]
+    t = Answering(real, "agent", name, "--", *ARGS[name], cwd=repo, cols=120, rows=40)
+    t.expect(ready, seconds=60)
+    t.submit(b"Remember the word heliotrope.", b"Done.")
+    t.submit(leave, b"what happens to the changes?")
+    t.type(b"k\n")
+    assert t.close()[0] == 0
+    model.requests.clear()
+    t = Answering(real, "agent", name, "--resume", "--", *ARGS[name], cwd=repo, cols=120, rows=40)
+    t.expect(ready, seconds=60)
+    model.last = "It was a flower."  # the screen shows the end of the session before
+    t.submit(b"Which word?", b"flower")
+    heard = [said(r) for r in model.requests]
+    assert any("heliotrope" in h and "word?" in h for h in heard), [h[-1500:] for h in heard]
+    t.submit(leave, b"what happens to the changes?")
+    t.type(b"k\n")
+    assert t.close()[0] == 0
