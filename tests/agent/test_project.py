@@ -153,6 +153,21 @@ def test_packages_are_installed_by_their_managers(agents, folder, owner):
     assert rules(agents), "the preset npm is allowed"
 
 
+@pytest.mark.parametrize("update, end", [("exit 0", 0), ("exit 3", 125)], ids=["works", "fails"])
+def test_packages_of_the_system_are_installed_by_root(agents, folder, owner, update, end):
+    """A manager of the test's own comes first in the PATH. The setup comes after it, as the user."""
+    put(folder, "[agent]\nsetup = .carrel/setup.sh\npackages = apt:a apt:b\n[env]\nPATH = %s/bin:/usr/bin:/bin\n" % folder, setup="echo setup by $(id -un)\n")
+    (folder / "bin").mkdir()
+    (folder / "bin/apt-get").write_text('#!/bin/sh\necho "apt-get got $* by $(id -un)"\ntest "$1" != update || %s\n' % update)
+    (folder / "bin/apt-get").chmod(0o755)
+    accept(agents, folder, owner)
+    done = run(agents, folder, owner)
+    assert done.returncode == end and "apt-get got update by root\n" in done.stderr
+    assert ("apt-get got install -y -- a b by root\n" in done.stderr) == (end == 0)
+    assert ("setup by user\n" in done.stderr) == (end == 0)
+    assert ("failed with exit status 3" in done.stderr) == (end != 0)
+
+
 @pytest.mark.parametrize("conf, said", [
     ("x\n", "line 1: it is not [section] or key = value"),
     ("[agent]\nimage = x\n", "line 2: [agent] has no key 'image'"),

@@ -261,24 +261,24 @@ bool agent_project_budget(const struct agent_accept *f, char ret[96]) {
     return true;
 }
 
-/* The managers' commands, then the script. False: there is nothing to run. */
-bool agent_project_script(const struct agent *a, struct buf *ret) {
+bool agent_project_script(const struct agent *a, bool as_root, struct buf *ret) {
     const struct project *p = agent_project(a);
-    bool ok = p && buf_addf(ret, "set -e\n");
+    bool ok = p && buf_addf(ret, "set -e\n"), any = false;
     for (const struct project_manager *m = project_managers; ok && m->name; m++) {
         bool begun = false;
         size_t n = strlen(m->name);
         for (size_t i = 0; ok && i < p->package_count; i++) {
-            if (strncmp(p->packages[i], m->name, n) != 0 || p->packages[i][n] != ':')
+            if (strncmp(p->packages[i], m->name, n) != 0 || p->packages[i][n] != ':' ||
+                m->as_root != as_root)
                 continue;
             ok = (begun || buf_addf(ret, "%s", m->install)) &&
                  buf_addf(ret, " '%s'", p->packages[i] + n + 1);
-            begun = true;
+            begun = any = true;
         }
         ok = ok && (!begun || buf_addf(ret, "\n"));
     }
-    return ok && (p->package_count || a->project->setup) &&
-           buf_addf(ret, "set +e\n%s\n", a->project->setup ? a->project->setup : "");
+    const char *setup = ok && !as_root ? a->project->setup : NULL;
+    return ok && (any || setup) && buf_addf(ret, "set +e\n%s\n", setup ? setup : "");
 }
 
 int agent_project_task(struct agent *a, const char **task, struct err *err) {

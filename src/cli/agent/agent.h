@@ -161,8 +161,9 @@ int agent_project_open(struct agent *a, struct err *err);
 const struct project *agent_project(const struct agent *a); /* NULL: none was accepted */
 /* Writes its budget as --budget takes it; false: it has none. */
 bool agent_project_budget(const struct agent_accept *f, char ret[96]);
-/* Writes the script that sets up a new machine; false: there is none. */
-bool agent_project_script(const struct agent *a, struct buf *ret);
+/* Writes the script that sets up a new machine: commands of package managers that need root, or the
+ * others and then the setup of the file. false: there is nothing to run. */
+bool agent_project_script(const struct agent *a, bool as_root, struct buf *ret);
 /* Replaces the task @NAME by the prompt of that name. */
 int agent_project_task(struct agent *a, const char **task, struct err *err);
 
@@ -175,7 +176,7 @@ int agent_import(struct agent *a, char **words, struct err *err);
 
 /* Copies the text of a file. {dir} becomes the path as a part of a JSON string. */
 int agent_file_text(const struct agent_file *f, const char *dir, struct buf *ret, struct err *err);
-/* Runs the script of the project file in a new machine. */
+/* Runs the scripts of the project file in a new machine. */
 int agent_setup(struct agent *a, struct err *err);
 /* Runs the agent. *ret_left: the user left it running. Returns the exit status, or -1. */
 int agent_launch(struct agent *a, bool resume, const char *task, bool *ret_left, struct err *err);

@@ -193,11 +193,12 @@ static int setup_session(struct session *s, struct err *err) {
     return r;
 }
 
-int agent_setup(struct agent *a, struct err *err) {
+static int setup_run(struct agent *a, bool as_root, struct err *err) {
     struct launch *l DEFER(launch_free) = xnew(struct launch);
     l->script = BUF(2 * PROJECT_FILE_MAX);
-    if (!agent_project_script(a, &l->script))
+    if (!agent_project_script(a, as_root, &l->script))
         return 0;
+    l->options.user = as_root ? "root" : NULL;
     const char *const words[] = {"/bin/sh", "-c", "exec >&2; eval \"$1\"", "carrel-setup",
                                  l->script.data};
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
@@ -217,6 +218,10 @@ int agent_setup(struct agent *a, struct err *err) {
     err_set(err, ERR_UNKNOWN, "the setup of " PROJECT_PATH " failed with exit status %d", status);
     return err_remedy(err, "correct it and use --fresh, or continue without it: carrel agent %s",
                       a->row->name);
+}
+
+int agent_setup(struct agent *a, struct err *err) {
+    return setup_run(a, true, err) < 0 ? -1 : setup_run(a, false, err);
 }
 
 /* ---- the agent ---- */

@@ -17,7 +17,7 @@
 const struct project_manager project_managers[] = {
     {"npm", "npm install --global --prefix \"$HOME/.local\" --"},
     {"pip", "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --user --"},
-    {"apt", "sudo apt-get update && sudo apt-get install -y --"},
+    {"apt", "apt-get update\nDEBIAN_FRONTEND=noninteractive apt-get install -y --", true},
     {NULL, NULL},
 };
 

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,6 +41,7 @@ struct project {
 struct project_manager {
     const char *name;
     const char *install; /* shell words; the names of packages follow */
+    bool as_root;        /* for the whole machine */
 };
 extern const struct project_manager project_managers[]; /* ended by a row without name */
 
