@@ -92,13 +92,8 @@ static void coproc_take(struct coproc *c, const char *bytes, size_t n) {
     }
 }
 
-/*
- * Reads what is there, and looks again afterwards: output that comes between the last read and the
- * moment when exec/ asks the guest for more is not reported.
- */
 static void coproc_read(struct coproc *c) {
     const struct outlog *log = exec_log(c->exec);
-    uint64_t before = c->at;
     char piece[PIECE];
     struct outlog_piece p;
     while (log && c->listens && !c->freed && !c->fault) {
@@ -112,11 +107,8 @@ static void coproc_read(struct coproc *c) {
         c->at = p.offset + p.n;
         coproc_take(c, piece, p.n);
     }
-    if (c->freed)
-        return;
-    exec_consumed(c->exec);
-    if (c->at != before)
-        loop_defer(c->loop, &c->later);
+    if (!c->freed)
+        exec_consumed(c->exec);
 }
 
 static void coproc_look(struct coproc *c) {

@@ -98,6 +98,32 @@ def test_what_is_typed_is_run_and_shown(daemon, box, terminal):
     assert t.told[-1]["type"] == "exit" and t.told[-1]["exec"]["status"] == 3
 
 
+TWICE = """
+import os, random, time, tty
+tty.setraw(0)
+for i in range(%d):
+    os.write(1, b"a")
+    end = time.perf_counter() + random.random() * 0.0003
+    while time.perf_counter() < end:
+        pass
+    os.write(1, b"b")
+    os.read(0, 1)
+"""
+
+
+def test_output_that_comes_while_output_is_read_is_shown(daemon, box, terminal):
+    """Nothing follows the second byte until it was seen, so one that is missed ends the test."""
+    rounds = 10000
+    daemon.exec(box, "cat >twice.py", stdin=TWICE % rounds)
+    t = terminal(command="python3 twice.py")
+    for i in range(rounds):
+        while t.shown.count(b"b") <= i:
+            assert t.receive() != CLOSE
+        t.type("x")
+    t.until_closed()
+    assert t.shown == b"ab" * rounds
+
+
 def test_a_cut_connection_is_attached_again(daemon, box, terminal):
     t = terminal()
     t.type("secret=forty-two; echo fir''st\n")

@@ -135,8 +135,15 @@ void exec_unfollow(struct exec_follower *f) {
     exec_unref(x);
 }
 
+/* The extent is taken first: the guest writes to the log meanwhile. */
 void exec_tell(struct exec *x) {
     exec_ref(x);
+    x->told = (struct msg_log){0};
+    for (int i = 0; i < 2 && x->log.fd >= 0; i++) {
+        struct outlog_extent e = outlog_extent(&x->log.log, i);
+        x->told.produced[i] = e.produced;
+        x->told.ended |= (uint8_t)(e.ended << i);
+    }
     for (x->walk = x->followers; x->walk;) {
         struct exec_follower *f = x->walk;
         x->walk = f->next;

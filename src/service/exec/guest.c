@@ -95,14 +95,8 @@ void exec_listen(struct exec *x) {
     if (!wanted || x->waiting || !x->sent || x->log.fd < 0 || exec_output_over(x) || !x->live ||
         !x->live->machine)
         return;
-    struct msg_log seen = {0};
-    for (int i = 0; i < 2; i++) {
-        struct outlog_extent e = outlog_extent(&x->log.log, i);
-        seen.produced[i] = e.produced;
-        seen.ended |= (uint8_t)(e.ended << i);
-    }
     x->waiting = true;
-    guest_log_wait(x->live->machine->guest, &x->command, &seen);
+    guest_log_wait(x->live->machine->guest, &x->command, &x->told);
 }
 
 void exec_pace(struct exec *x, bool afresh) {

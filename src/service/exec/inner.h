@@ -66,11 +66,12 @@ struct exec {
     unsigned keep_tries;
     uint64_t keep_again_ms;
     struct outlog_kept kept_so_far;
-    bool waiting;  /* waits for its log to grow */
-    bool paced;    /* the guest waits for the followers to read */
-    uint64_t pace; /* bytes that the guest may send */
-    bool copied;   /* output goes to the log and to pipes of the caller (MSG_EXEC_COPY) */
-    bool beside;   /* other processes ran in the machine when the command ended */
+    bool waiting;        /* waits for its log to grow */
+    struct msg_log told; /* what its log had when the followers were notified last */
+    bool paced;          /* the guest waits for the followers to read */
+    uint64_t pace;       /* bytes that the guest may send */
+    bool copied;         /* output goes to the log and to pipes of the caller (MSG_EXEC_COPY) */
+    bool beside;         /* other processes ran in the machine when the command ended */
     struct guest_command command;
     struct outlog_fd log;
     struct outlog kept; /* output log of a command whose machine has ended */
