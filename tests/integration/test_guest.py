@@ -911,7 +911,7 @@ class Limits(GuestCase):
 class Idle(GuestCase):
     """An idle guest keeps few pages, whatever it did before."""
 
-    KEPT_KB = 40
+    KEPT_KB = 48  # a page more or less: which variables share a page is up to the linker
 
     def own_kb(self):
         rows = pathlib.Path(f"/proc/{self.guest.pid()}/smaps_rollup").read_text().splitlines()
