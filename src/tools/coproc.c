@@ -56,7 +56,7 @@ void coproc_kill(struct coproc *c) {
         exec_kill(c->exec, &c->who, coproc_killed, NULL);
 }
 
-static void coproc_break(struct coproc *c, const char *fault) {
+void coproc_break(struct coproc *c, const char *fault) {
     if (!c->fault)
         c->fault = fault;
     coproc_kill(c);
@@ -90,6 +90,28 @@ static void coproc_take(struct coproc *c, const char *bytes, size_t n) {
             c->events.line(c->events.arg, c->line.data, c->line.len);
         c->line.len = 0;
     }
+}
+
+/* Returns an upper bound for the number of values of a JSON text, and reads no further than max. */
+static size_t json_values(const char *text, size_t n, size_t max) {
+    size_t count = 1;
+    bool in_string = false;
+    for (size_t i = 0; i < n && count <= max; i++) {
+        if (text[i] == '"')
+            in_string = !in_string;
+        else if (in_string && text[i] == '\\')
+            i++;
+        else if (!in_string && (text[i] == ',' || text[i] == '[' || text[i] == '{'))
+            count++;
+    }
+    return count;
+}
+
+json_t *coproc_json(struct coproc *c, const char *line, size_t n, size_t values) {
+    if (json_values(line, n, values) <= values)
+        return json_loadb(line, n, 0, NULL);
+    coproc_break(c, "it sent a line with too many values");
+    return NULL;
 }
 
 static void coproc_read(struct coproc *c) {

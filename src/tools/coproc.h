@@ -52,6 +52,13 @@ bool coproc_send(struct coproc *c, const char *bytes, size_t n);
 void coproc_listen(struct coproc *c, bool on);
 /* Kills the command and everything that it started; ended() follows if it listens. */
 void coproc_kill(struct coproc *c);
+/* Kills the command because of a fault, a text that stays valid: coproc_fault() returns it. */
+void coproc_break(struct coproc *c, const char *fault);
+/*
+ * Reads a line as JSON. A short value takes up to a hundred times its bytes in memory, so a line
+ * with more than `values` values ends the command. NULL: that happened, or it is not JSON.
+ */
+json_t *coproc_json(struct coproc *c, const char *line, size_t n, size_t values);
 /* Frees the coproc. The command goes on: kill it first, if it is to end. */
 void coproc_free(struct coproc *c);
 /* True if the command has an outcome; ended() was or will be called. */

@@ -23,6 +23,7 @@ enum {
     JOINED_TICK_MS = 1000,
     JOINED_LINE_MAX = 4 << 20,
     JOINED_NOISE_MAX = 4 << 20,
+    JOINED_VALUES_MAX = 200000, /* of a message */
     JOINED_CALLS_MAX = 16,
     JOINED_PAGES_MAX = 8,
     JOINED_TEXT_MAX = 200000,
@@ -401,13 +402,13 @@ static struct joined_call *joined_call_find(const struct joined *s, const json_t
 
 static void joined_line(void *arg, const char *line, size_t n) {
     struct joined *s = arg;
-    json_t *message DEFER(json_decrefp) = json_loadb(line, n, 0, NULL);
+    if (s->state == JOINED_REPLACES || s->fault[0])
+        return;
+    json_t *message DEFER(json_decrefp) = coproc_json(s->coproc, line, n, JOINED_VALUES_MAX);
     const json_t *id = json_object_get(message, "id");
     const char *method = json_string_value(json_object_get(message, "method"));
     bool greeting = s->state == JOINED_GREETS || s->state == JOINED_LISTS;
     struct joined_call *c = method ? NULL : joined_call_find(s, id);
-    if (s->state == JOINED_REPLACES || s->fault[0])
-        return;
     s->noise += n + 64;
     if (!method && greeting && json_is_integer(id) &&
         json_integer_value(id) == (json_int_t)s->awaited) {

@@ -20,6 +20,8 @@ enum {
     PYTHON_GRACE_MS = 5000,
     PYTHON_TICK_MS = 1000,
     PYTHON_LINE_MAX = 8 << 20,
+    PYTHON_NOISE_MAX = 16 << 20, /* lines of one call that are not its answer */
+    PYTHON_VALUES_MAX = 50000,   /* an answer with all its tables has fewer */
     PYTHON_IMAGE_MAX = 1 << 20,
     PYTHON_TABLES = 4,
     PYTHON_ROWS = 100,
@@ -44,6 +46,7 @@ struct python {
     enum python_phase phase;
     bool fresh;     /* the interpreter has not answered yet */
     bool restart;   /* the interpreter ends, and another one is started for the call */
+    size_t noise;   /* bytes of this call that were not its answer */
     json_t *answer; /* an answer that waits for the end of the interpreter */
     uint64_t began_ms;
     struct loop_timer *limit, *tick;
@@ -235,10 +238,16 @@ static bool python_is_leaving(const json_t *answer) {
 
 static void python_line(void *arg, const char *line, size_t n) {
     struct python *p = arg;
-    json_t *answer DEFER(json_decrefp) = json_loadb(line, n, 0, NULL);
+    if (!p->act || p->answer || p->restart)
+        return;
+    json_t *answer DEFER(json_decrefp) = coproc_json(p->coproc, line, n, PYTHON_VALUES_MAX);
     const char *number = python_text(answer, "id");
-    if (!p->act || p->answer || p->restart || !number || strcmp(number, p->number.text) != 0)
-        return; /* the answer of an earlier request, or noise */
+    if (!number || strcmp(number, p->number.text) != 0) {
+        p->noise += n + 64; /* the answer of an earlier request, or noise: reading it takes time */
+        if (p->noise > PYTHON_NOISE_MAX)
+            coproc_break(p->coproc, "it sent too many lines that are not an answer");
+        return;
+    }
     if (!python_is_leaving(answer)) {
         python_report(p, answer);
         return;
@@ -378,6 +387,7 @@ static void python_ask(struct python *p) {
     struct jot j = JOT(&text);
     struct err err;
     p->number = id_new('k');
+    p->noise = 0;
     jot_object(&j, NULL);
     jot_string(&j, "id", p->number.text);
     jot_string(&j, "code", in->code ? in->code : "");

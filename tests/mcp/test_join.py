@@ -174,6 +174,7 @@ def test_a_server_may_ask_for_nothing(join):
     ("def call(id, name, arguments): os.write(1, b'x' * (5 << 20))", "a line that is too long"),
     ("def call(id, name, arguments):\n    while True: send({'jsonrpc': '2.0', 'method': 'notifications/message', 'params': {'data': 'x' * 1000}})",
      "too many messages"),
+    ("def call(id, name, arguments): os.write(1, b'[' + b'{},' * 1_300_000 + b'{}]\\n')", "a line with too many values"),
 ])
 def test_a_server_that_ends_or_floods_is_started_again(join, code, fault):
     client = join(f"if os.path.exists('bad'):\n    os.remove('bad')\n{textwrap.indent(code, '    ')}")

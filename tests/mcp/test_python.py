@@ -119,6 +119,40 @@ def test_an_answer_too_large_for_a_line_ends_the_interpreter(client):
     assert run(client, "1")["fresh"]
 
 
+# Code that writes to the daemon in place of its parent; LINES is replaced by an expression.
+FLOOD = """import os
+sink = os.open('/proc/%d/fd/1' % os.getppid(), os.O_WRONLY)
+for line in LINES:
+    while line: line = line[os.write(sink, line):]
+import time; time.sleep(600)
+"""
+
+
+def test_a_line_of_many_values_is_not_read(client, daemon):
+    """Read as JSON, empty objects take many times their bytes of the daemon's memory."""
+    few = run(client, FLOOD.replace("LINES", r"[b'[' + b'{},' * 20_000 + b'{}]\n']").replace("600", "0"))
+    assert few["status"] == "ok"
+    before = peak_memory(daemon)
+    died = run(client, FLOOD.replace("LINES", r"[b'[' + b'{},' * 2_700_000 + b'{}]\n']"), timeout_ms=20000)
+    assert died["status"] == "died" and "a line with too many values" in died["error"]
+    assert peak_memory(daemon) - before < 200 << 20
+    assert run(client, "1")["fresh"]
+
+
+def peak_memory(daemon):
+    with open(f"/proc/{daemon.process.pid}/status") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith("VmHWM"))
+
+
+def test_endless_lines_that_are_no_answer_end_the_interpreter(client):
+    """Each line is read by the daemon, which does nothing else meanwhile."""
+    some = run(client, FLOOD.replace("LINES", r"[b'\"' + b'y' * 1_000_000 + b'\"\n'] * 10").replace("600", "0"))
+    assert some["status"] == "ok"
+    died = run(client, FLOOD.replace("LINES", r"[b'\"' + b'y' * 1_000_000 + b'\"\n'] * 30"), timeout_ms=20000)
+    assert died["status"] == "died" and "too many lines that are not an answer" in died["error"]
+    assert run(client, "1")["fresh"]
+
+
 def test_forged_answers_are_checked(client):
     """Code can answer for its parent, whose request it can read, but only with an answer of the right shape."""
     forged = {"status": "great", "stdout": 5, "images": ["AAAA", "no base64", 7], "tables": [{"columns": 1}, 3],
