@@ -6,6 +6,7 @@
 #include <linux/seccomp.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -35,6 +36,20 @@ static const struct rule {
 };
 enum { RULES = sizeof(rules) / sizeof(*rules) };
 
+static const struct {
+    int call, older;
+} twins[] = {
+#ifdef __x86_64__
+#define TWIN(newer, older) {SYS_##newer, SYS_##older},
+    FILTER_TWINS(TWIN)
+#undef TWIN
+#else
+    {-1, -1},
+#endif
+};
+enum { TWINS = sizeof(twins) / sizeof(*twins) };
+_Static_assert(FILTER_CALLS_MAX + TWINS < UINT8_MAX, "a jump reaches the end of the filter");
+
 static bool is_listed(int call, const int *calls, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (calls[i] == call)
@@ -58,8 +73,19 @@ static struct sock_filter *put_rule(struct sock_filter *end, const struct rule *
     return end;
 }
 
-int filter_allow(const int *calls, size_t count) {
-    struct sock_filter code[4 + RULES * RULE_MAX + FILTER_CALLS_MAX + 2] = {
+/* Copies `calls` and the older calls of the same effect to `ret`; returns their number. */
+static size_t with_twins(const int *calls, size_t count, int ret[FILTER_CALLS_MAX + TWINS]) {
+    size_t n = count;
+    memcpy(ret, calls, count * sizeof(*calls));
+    for (size_t i = 0; i < TWINS; i++)
+        if (is_listed(twins[i].call, calls, count))
+            ret[n++] = twins[i].older;
+    return n;
+}
+
+int filter_allow(const int *wanted, size_t count) {
+    int calls[FILTER_CALLS_MAX + TWINS];
+    struct sock_filter code[4 + RULES * RULE_MAX + FILTER_CALLS_MAX + TWINS + 2] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NATIVE_ARCH, 1, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
@@ -68,6 +94,7 @@ int filter_allow(const int *calls, size_t count) {
     struct sock_filter *end = code + 4;
     if (count > FILTER_CALLS_MAX)
         return -E2BIG;
+    count = with_twins(wanted, count, calls);
     for (size_t i = 0; i < RULES; i++)
         if (is_listed(rules[i].call, calls, count))
             end = put_rule(end, &rules[i]);

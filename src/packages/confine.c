@@ -34,46 +34,17 @@ static const int reading[] = {
 
 /* Calls of the dynamic linker and of gpgv, which reads its keyring. */
 static const int verifying[] = {
-    SYS_execve,
-    SYS_openat,
-    SYS_faccessat,
-    SYS_pread64,
-    SYS_readlinkat,
-    SYS_statx,
-    SYS_getdents64,
-    SYS_getcwd,
-    SYS_uname,
-    SYS_ioctl,
-    SYS_prlimit64,
-    SYS_getuid,
-    SYS_geteuid,
-    SYS_getgid,
-    SYS_getegid,
-    SYS_getppid,
-    SYS_rt_sigaction,
-    SYS_set_tid_address,
-    SYS_set_robust_list,
-    SYS_getrusage,
-    SYS_times,
-    SYS_dup,
-    SYS_prctl,
-    SYS_umask,
-    SYS_clock_nanosleep,
-    SYS_setrlimit,
-    SYS_getrlimit,
+    SYS_execve,     SYS_openat,       SYS_faccessat,       SYS_pread64,         SYS_readlinkat,
+    SYS_statx,      SYS_getdents64,   SYS_getcwd,          SYS_uname,           SYS_ioctl,
+    SYS_prlimit64,  SYS_getuid,       SYS_geteuid,         SYS_getgid,          SYS_getegid,
+    SYS_getppid,    SYS_rt_sigaction, SYS_set_tid_address, SYS_set_robust_list, SYS_getrusage,
+    SYS_times,      SYS_dup,          SYS_prctl,           SYS_umask,           SYS_clock_nanosleep,
+    SYS_setrlimit,  SYS_getrlimit,
 #ifdef SYS_faccessat2
     SYS_faccessat2,
 #endif
 #ifdef SYS_rseq
     SYS_rseq,
-#endif
-#ifdef SYS_open
-    SYS_open,
-    SYS_access,
-    SYS_stat,
-    SYS_lstat,
-    SYS_readlink,
-    SYS_arch_prctl,
 #endif
 };
 enum {

@@ -36,7 +36,7 @@ static bool hear_gpgv(int fds[2], struct buf *const to[2]) {
     bool whole = true;
     while (fds[0] >= 0 || fds[1] >= 0) {
         struct pollfd p[2] = {{.fd = fds[0], .events = POLLIN}, {.fd = fds[1], .events = POLLIN}};
-        if (poll(p, 2, -1) < 0 && errno != EINTR)
+        if (ppoll(p, 2, NULL, NULL) < 0 && errno != EINTR)
             return false;
         for (int i = 0; i < 2; i++) {
             char bytes[16384];
