@@ -9,12 +9,16 @@
 --seeds A:B picks the modules; the same seed is the same module. --seconds stops early. Exit 77 is a skip.
 Modules come from wasm-opt -ttf, or with --maker 30 from gen30.py: WebAssembly 3.0, for which V8 must be that of
 node 24 or newer (node24.py), or with --maker chain from genchain.py: plain code in long chains. --jobs runs so many batches at once.
+--state FILE notes finished batches in FILE; the same command goes on from there after an interruption, as long as the
+runner and these scripts are the same.
 CARREL_SOAK=1 draws new seeds, prints them, and goes on for five minutes. CARREL_MODULES=N and CARREL_SEED=S run the
-modules of gen30.py from S on, N of them, on all CPUs (make diff30).
+modules of gen30.py from S on, N of them, on all CPUs, with a state file beside the runner (make diff30).
 """
 import argparse
 import concurrent.futures
+import hashlib
 import itertools
+import json
 import os
 import pathlib
 import random
@@ -33,6 +37,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 FEATURES = ["--enable-bulk-memory", "--enable-multivalue", "--enable-sign-ext",
             "--enable-nontrapping-float-to-int", "--enable-mutable-globals"]
 BATCH = {"ttf": 25, "30": 200, "chain": 100}  # modules per process
+PROGRESS_S = 5
 
 # The specification's words for a trap -> the class that the other engine can tell apart.
 CLASSES = {
@@ -53,42 +58,34 @@ def skip(reason):
     sys.exit(77)
 
 
-def make_module_30(seed, directory):
-    target = directory / f"{seed}.wasm"
-    target.write_bytes(gen30.module(seed))
-    return target
-
-
-def make_module_chain(seed, directory):
-    target = directory / f"{seed}.wasm"
-    target.write_bytes(genchain.module(seed))
-    return target
-
-
-def make_module(seed, directory):
+def make_ttf(seed):
     """Every third module has SIMD; sizes vary."""
     rng = random.Random(seed)
-    source, target = directory / f"{seed}.in", directory / f"{seed}.wasm"
-    source.write_bytes(rng.randbytes(rng.choice([300, 1000, 3000, 8000])))
     simd = ["--enable-simd"] if seed % 3 == 0 else []
-    subprocess.run(["wasm-opt", "-ttf", "--denan", *FEATURES, *simd, source, "-o", target],
-                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    source.unlink()
-    return target
+    with tempfile.TemporaryDirectory() as name:
+        source, target = pathlib.Path(name, "in"), pathlib.Path(name, "out")
+        source.write_bytes(rng.randbytes(rng.choice([300, 1000, 3000, 8000])))
+        subprocess.run(["wasm-opt", "-ttf", "--denan", *FEATURES, *simd, source, "-o", target],
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return target.read_bytes()
 
 
-def transcript(command, stdin=None):
-    done = subprocess.run([str(c) for c in command], input=stdin, stdout=subprocess.PIPE, text=True, timeout=600)
+MAKERS = {"ttf": make_ttf, "30": gen30.module, "chain": genchain.module}
+
+
+def transcript(command, records):
+    """Runs a command over records on its standard input: the lines that it printed, by seed."""
+    done = subprocess.run([str(c) for c in command], input=b"".join(records), stdout=subprocess.PIPE, timeout=600)
     if done.returncode != 0:
         print(f"{command[0]}: exit status {done.returncode}")
-    return done.stdout
+    return by_module(done.stdout.decode())
 
 
 def by_module(text):
     parts = {}
     for line in text.splitlines():
         if line.startswith("module "):
-            lines = parts.setdefault(line[7:], [])
+            lines = parts.setdefault(int(line[7:]), [])
         elif line:
             lines.append(line)
     return parts
@@ -122,58 +119,117 @@ def first_difference(ours, theirs, keep_numbers):
 
 def has_vector_floats(module):
     """NaN payloads in vector lanes are the engine's choice, and --denan does not reach them."""
-    text = subprocess.run(["wasm-opt", *FEATURES, "--enable-simd", module, "--print"], stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL, text=True).stdout
+    with tempfile.NamedTemporaryFile(suffix=".wasm") as f:
+        f.write(module)
+        f.flush()
+        text = subprocess.run(["wasm-opt", *FEATURES, "--enable-simd", f.name, "--print"], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True).stdout
     return re.search(r"f(32x4|64x2)\.(add|sub|mul|div|min|max|sqrt|ceil|floor|trunc|nearest|promote|demote)", text)
 
 
-def other_side(args, mode, modules, ours):
+def own_side(command, modules):
+    return transcript(command, [b"%d %d\n%s" % (seed, len(module), module) for seed, module in modules.items()])
+
+
+def v8_side(args, modules, mine):
+    """V8 replays the calls of our transcript."""
+    texts = {seed: "\n".join(mine.get(seed, [])).encode() for seed in modules}
+    return transcript([args.node, HERE / "diff_v8.js"], [b"%d %d %d\n%s%s" % (seed, len(module), len(texts[seed]), module, texts[seed])
+                                                       for seed, module in modules.items()])
+
+
+def other_side(args, mode, modules, mine):
     if mode == "v8":
-        return transcript([args.node, HERE / "diff_v8.js", modules[0].parent], stdin=ours)
-    if mode == "cut":
-        return transcript([args.runner, "--cut", modules[0].stem, *modules])
-    return transcript([*args.other, *modules])
-
-
-def compare_batch(args, modules):
-    """What differs, as lines."""
-    ours = transcript([args.runner, *modules])
-    mine, found = by_module(ours), []
-    for mode in args.modes:
-        theirs = by_module(other_side(args, mode, modules, ours))
-        for module in modules:
-            difference = first_difference(mine.get(module.name, []), theirs.get(module.name, []), mode != "v8")
-            if difference is None and not mine.get(module.name):
-                difference = "no transcript"
-            if difference and not (mode == "v8" and args.maker == "ttf" and has_vector_floats(module)):
-                found.append(f"seed {module.stem}: {mode}: {difference}")
-    return found
+        return v8_side(args, modules, mine)
+    return own_side([args.runner, "--cut"] if mode == "cut" else args.other, modules)
 
 
 def run_batch(args, seeds):
-    make = {"ttf": make_module, "30": make_module_30, "chain": make_module_chain}[args.maker]
-    with tempfile.TemporaryDirectory() as name:
-        return compare_batch(args, [make(s, pathlib.Path(name)) for s in seeds])
+    """What differs, as lines."""
+    modules = {seed: MAKERS[args.maker](seed) for seed in seeds}
+    mine, found = own_side([args.runner], modules), []
+    for mode in args.modes:
+        theirs = other_side(args, mode, modules, mine)
+        for seed, module in modules.items():
+            difference = first_difference(mine.get(seed, []), theirs.get(seed, []), mode != "v8")
+            if difference is None and not mine.get(seed):
+                difference = "no transcript"
+            if difference and not (mode == "v8" and args.maker == "ttf" and has_vector_floats(module)):
+                found.append(f"seed {seed}: {mode}: {difference}")
+    return found
+
+
+class State:
+    """The finished batches of an interrupted run, in a file: a line that says what runs, then a line per batch."""
+    def __init__(self, args, first, last):
+        self.path, self.found = args.state, {}
+        if not self.path:
+            return
+        files = [args.runner, *sorted(HERE.glob("*.py")), *sorted(HERE.glob("*.js"))]
+        digest = hashlib.sha256(b"".join(hashlib.sha256(f.read_bytes()).digest() for f in files)).hexdigest()
+        head = json.dumps([args.mode, args.maker, first, last, BATCH[args.maker], args.other, digest])
+        lines = self.path.read_text().split("\n") if self.path.exists() else []
+        if lines[:1] == [head]:
+            # The last line is not complete if the run ended while it was written.
+            self.found = dict(json.loads(line) for line in lines[1:-1])
+        self.path.write_text("\n".join([head, *(json.dumps(row) for row in self.found.items())]) + "\n")
+
+    def add(self, start, found):
+        if self.path:
+            with self.path.open("a") as f:
+                f.write(json.dumps([start, found]) + "\n")
+
+    def end(self):
+        if self.path:
+            self.path.unlink()
+
+
+class Tally:
+    """How many modules ran and differ, and the lines that say so."""
+    def __init__(self, total, show):
+        self.total, self.show, self.done, self.bad = total, show, 0, 0
+        self.began = self.shown = time.monotonic()
+        self.before = 0  # modules of the run that this one goes on with
+
+    def add(self, count, found):
+        self.done += count
+        self.bad += len(found)
+        for line in found:
+            print(line, flush=True)
+        now = time.monotonic()
+        if self.show and now - self.shown >= PROGRESS_S:
+            self.shown = now
+            rate = (self.done - self.before) / (now - self.began)
+            print(f"{self.done} of {self.total} modules, {rate:.0f} per second, {self.bad} differ", flush=True)
+
+    def resume(self, count, found):
+        self.add(count, found)
+        self.before = self.done
 
 
 def run_batches(args, first, last):
     """Runs batches until the last seed or the deadline; returns how many modules ran, and how many differ."""
-    deadline, done, bad = time.monotonic() + args.seconds, 0, 0
-    size = BATCH[args.maker]
-    batches = iter([range(start, min(start + size, last)) for start in range(first, last, size)])
+    deadline, size = time.monotonic() + args.seconds, BATCH[args.maker]
+    state, tally = State(args, first, last), Tally(last - first, args.progress)
+    ranges = [range(start, min(start + size, last)) for start in range(first, last, size)]
+    for b in ranges:
+        if b.start in state.found:
+            tally.resume(len(b), state.found[b.start])
+    if tally.before:
+        print(f"{tally.before} modules ran before", flush=True)
+    batches = iter([b for b in ranges if b.start not in state.found])
     with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
-        waiting = {pool.submit(run_batch, args, b): len(b) for b in itertools.islice(batches, args.jobs)}
+        waiting = {pool.submit(run_batch, args, b): b for b in itertools.islice(batches, args.jobs)}
         while waiting:
             ended, _ = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
             for future in ended:
-                done += waiting.pop(future)
-                bad += len(future.result())
-                print(*future.result(), sep="\n", end="\n" if future.result() else "", flush=True)
+                b = waiting.pop(future)
+                state.add(b.start, future.result())
+                tally.add(len(b), future.result())
                 more = list(itertools.islice(batches, 1)) if time.monotonic() < deadline else []
-                waiting.update({pool.submit(run_batch, args, b): len(b) for b in more})
-            if args.progress:
-                print(f"{done} modules", flush=True)
-    return done, bad
+                waiting.update({pool.submit(run_batch, args, b): b for b in more})
+    state.end()
+    return tally.done, tally.bad
 
 
 def need_tools(args):
@@ -196,6 +252,7 @@ def draw_seeds(args):
         first = int(os.environ.get("CARREL_SEED") or first)
         last = first + int(os.environ["CARREL_MODULES"])
         args.seconds, args.jobs, args.progress = float("inf"), len(os.sched_getaffinity(0)), True
+        args.state = args.runner.resolve().parent / f"diff30-{args.mode}.state"
     return first, last
 
 
@@ -208,6 +265,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--progress", action="store_true")
+    parser.add_argument("--state", type=pathlib.Path)
     parser.add_argument("--maker", choices=["ttf", "30", "chain"], default="ttf")
     args = parser.parse_args()
     need_tools(args)

@@ -1,6 +1,9 @@
 /*
- * Runs a module that wasm-opt -ttf or gen30.py made and prints a transcript:
- * diff-run [--cut SEED] FILE…
+ * Runs modules that wasm-opt -ttf, gen30.py or genchain.py made and prints a transcript:
+ * diff-run [--cut] < records
+ *
+ * A record is a line "SEED BYTES" and the module in that many bytes. --cut draws the slices from
+ * the seed.
  *
  * Every exported function is called in turn with arguments drawn from a fixed sequence; the
  * transcript has each call, its logged values, its results or trap, and at the end a hash of each
@@ -14,7 +17,7 @@
 #include "base/defer.h"
 #include "wasm/wasm.h"
 
-enum { FILE_MAX = 1 << 20, STATE_MAX = 64 << 20 };
+enum { MODULE_MAX = 1 << 20, STATE_MAX = 64 << 20 };
 
 struct runner {
     struct wasm_engine *engine;
@@ -195,9 +198,13 @@ static void print_memory(struct runner *r, const struct wasm_export *export) {
     if (!wasm_export(wasm_instance_at(r->store, 0), export->name, export->name_size, &x))
         die("a memory is missing");
     const uint8_t *bytes = wasm_memory_bytes(r->store, x, &size);
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ bytes[i]) * 16777619u;
+    uint32_t hash = 0;
+    for (size_t i = 0; i < size; i += sizeof hash) {
+        uint32_t word;
+        memcpy(&word, bytes + i, sizeof word);
+        hash ^= word * 0xcc9e2d51u;
+        hash = (hash << 13 | hash >> 19) * 5 + 0xe6546b64u;
+    }
     printf("memory %.*s %zu %08" PRIx32 "\n", (int)export->name_size, export->name, size, hash);
 }
 
@@ -259,13 +266,7 @@ static void run_module(struct runner *r) {
     print_store(r);
 }
 
-static void run_file(const char *path, uint32_t cut) {
-    FILE *f = fopen(path, "rb");
-    uint8_t *bytes DEFER_FREE = malloc(FILE_MAX);
-    if (!f || !bytes)
-        die("cannot read the module");
-    size_t size = fread(bytes, 1, FILE_MAX, f);
-    fclose(f);
+static void run_bytes(const uint8_t *bytes, size_t size, uint32_t cut) {
     struct wasm_diag diag;
     struct runner r = {.engine = wasm_engine_new(NULL), .args = 20261115, .cut = cut};
     if (wasm_module_load(r.engine, bytes, size, WASM_3_0, &r.module, &diag) < 0) {
@@ -280,14 +281,16 @@ static void run_file(const char *path, uint32_t cut) {
 }
 
 int main(int argc, char **argv) {
-    uint32_t cut = 0;
-    int first = 1;
-    if (argc > 2 && strcmp(argv[1], "--cut") == 0) {
-        cut = (uint32_t)strtoul(argv[2], NULL, 10) | 1;
-        first = 3;
-    }
-    for (int i = first; i < argc; i++) {
-        printf("module %s\n", strrchr(argv[i], '/') ? strrchr(argv[i], '/') + 1 : argv[i]);
-        run_file(argv[i], cut);
+    bool is_cut = argc == 2 && strcmp(argv[1], "--cut") == 0;
+    uint8_t *bytes DEFER_FREE = malloc(MODULE_MAX);
+    uint32_t seed, size;
+    char end;
+    if (!bytes || (argc > 1 && !is_cut))
+        die("usage: diff-run [--cut] < records");
+    while (scanf("%" SCNu32 " %" SCNu32 "%c", &seed, &size, &end) == 3) {
+        if (end != '\n' || size > MODULE_MAX || fread(bytes, 1, size, stdin) != size)
+            die("a record is not complete");
+        printf("module %" PRIu32 "\n", seed);
+        run_bytes(bytes, size, is_cut ? seed | 1 : 0);
     }
 }

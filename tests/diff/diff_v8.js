@@ -1,7 +1,7 @@
-// Replays the calls of a diff-run transcript on V8: node diff_v8.js DIRECTORY < transcript > transcript
+// Replays the calls of a diff-run transcript on V8: node diff_v8.js < records > transcript
+// A record is a line "SEED BYTES LENGTH", the module in BYTES bytes and its transcript in LENGTH bytes.
 'use strict';
 const fs = require('fs');
-const path = require('path');
 
 const word = new DataView(new ArrayBuffer(8));
 const hex = (n) => BigInt.asUintN(64, n).toString(16).padStart(16, '0');
@@ -66,10 +66,13 @@ const attempt = (f, wanted) => {
 };
 
 const hashMemory = (name, memory) => {
-  const bytes = new Uint8Array(memory.buffer);
-  let hash = 2166136261;
-  for (let i = 0; i < bytes.length; i++) hash = Math.imul(hash ^ bytes[i], 16777619);
-  return `memory ${name} ${bytes.length} ${(hash >>> 0).toString(16).padStart(8, '0')}`;
+  const words = new Uint32Array(memory.buffer); // both CPUs are little-endian
+  let hash = 0;
+  for (let i = 0; i < words.length; i++) {
+    hash ^= Math.imul(words[i], 0xcc9e2d51);
+    hash = (Math.imul((hash << 13) | (hash >>> 19), 5) + 0xe6546b64) | 0;
+  }
+  return `memory ${name} ${memory.buffer.byteLength} ${(hash >>> 0).toString(16).padStart(8, '0')}`;
 };
 
 // The results that the transcript has for the call at line i, to know their types.
@@ -78,25 +81,31 @@ const wantedAt = (input, i) => {
   return i < input.length && input[i].startsWith('done') ? input[i].split(' ').slice(1) : [];
 };
 
-const instantiate = (name) => {
+const instantiate = (bytes) => {
   let instance = null;
-  lines.push(`module ${name}`);
-  attempt(() => {
-    const module = new WebAssembly.Module(fs.readFileSync(path.join(process.argv[2], name)));
-    instance = new WebAssembly.Instance(module, imports);
-  }, []);
+  attempt(() => { instance = new WebAssembly.Instance(new WebAssembly.Module(bytes), imports); }, []);
   return instance;
 };
 
-const input = fs.readFileSync(0, 'utf8').split('\n');
-let instance = null;
-input.forEach((line, i) => {
-  const [kind, name, ...args] = line.split(' ');
-  if (kind === 'module') instance = instantiate(name);
-  if (kind === 'call' && instance) {
-    lines.push(line);
-    attempt(() => instance.exports[name](...args.map(parse)), wantedAt(input, i));
-  }
-  if (kind === 'memory' && instance) lines.push(hashMemory(name, instance.exports[name]));
-});
+const replay = (bytes, input) => {
+  const instance = instantiate(bytes);
+  input.forEach((line, i) => {
+    const [kind, name, ...args] = line.split(' ');
+    if (kind === 'call' && instance) {
+      lines.push(line);
+      attempt(() => instance.exports[name](...args.map(parse)), wantedAt(input, i));
+    }
+    if (kind === 'memory' && instance) lines.push(hashMemory(name, instance.exports[name]));
+  });
+};
+
+const records = fs.readFileSync(0);
+for (let at = 0; at < records.length;) {
+  const end = records.indexOf('\n', at);
+  const [seed, size, length] = records.toString('latin1', at, end).split(' ').map(Number);
+  const text = end + 1 + size;
+  lines.push(`module ${seed}`);
+  replay(records.subarray(end + 1, text), records.toString('utf8', text, text + length).split('\n'));
+  at = text + length;
+}
 console.log(lines.join('\n'));

@@ -17,7 +17,12 @@ HEAPS = {"none": 0x71, "func": 0x70, "extern": 0x6f, "any": 0x6e, "eq": 0x6d, "i
          "array": 0x6a, "exn": 0x69}
 
 
+SMALL = [bytes([n]) for n in range(0x80)]
+
+
 def u(n):
+    if n < 0x80:
+        return SMALL[n]
     out = bytearray()
     while n >= 0x80:
         out.append(n & 0x7f | 0x80)
@@ -45,7 +50,7 @@ def ref(heap, null=True):
 
 
 def is_ref(t):
-    return isinstance(t, tuple)
+    return type(t) is tuple
 
 
 def heap_code(heap):
@@ -237,10 +242,14 @@ class Body:
         self.labels = [self.results]
         self.left = self.rng.choice([20, 60, 150])
         self.ready = self.first_local  # locals from here on may have no value yet
+        self.fitting = {}  # by type and self.ready: the locals that local_of() may choose
 
     def put(self, *parts):
         for p in parts:
-            self.out += bytes([p]) if isinstance(p, int) else p
+            if type(p) is int:
+                self.out.append(p)
+            else:
+                self.out += p
 
     def code(self):
         self.tick()
@@ -311,7 +320,10 @@ class Body:
             self.number(t, depth - 1)
 
     def local_of(self, t):
-        found = [i for i, have in enumerate(self.locals[:self.ready]) if self.m.is_sub(have, t)]
+        found = self.fitting.get((t, self.ready))
+        if found is None:
+            found = [i for i, have in enumerate(self.locals[:self.ready]) if self.m.is_sub(have, t)]
+            self.fitting[t, self.ready] = found
         return self.rng.choice(found) if found else None
 
     def leaf(self, t):
