@@ -331,7 +331,7 @@ static const struct {
                           " WHERE id = ?1",
                           &step_table},
     [STMT_STEP_FIND] = {"SELECT $cols FROM steps WHERE machine = ?1 AND state = 2 AND"
-                        " (?3 OR id = ?2 OR name = ?2 OR exec = ?2 OR"
+                        " (?3 OR id = ?2 OR (NOT ?4 AND name = ?2) OR exec = ?2 OR"
                         " CAST(number AS TEXT) = ?2)"
                         " ORDER BY number DESC LIMIT 1",
                         &step_table},

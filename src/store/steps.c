@@ -70,11 +70,14 @@ int store_step_find(struct store *s, const char *machine, const char *text, stru
                     struct err *err) {
     QUERY;
     bool last = strcmp(text, "last") == 0;
+    /* A review compares with the step after a command, which may be gone: no name replaces it. */
+    bool is_id = id_valid(text, strlen(text), 's') || id_valid(text, strlen(text), 'x');
     if (query_start(&q, s, STMT_STEP_FIND, err) < 0)
         return -1;
     query_text(&q, 1, machine);
     query_text(&q, 2, text);
     query_i64(&q, 3, last);
+    query_i64(&q, 4, is_id);
     int got = query_step(&q, err);
     if (got < 0)
         return -1;

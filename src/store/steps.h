@@ -68,8 +68,10 @@ void step_list_done(struct step_list *list);
 int store_step_add(struct store *s, struct step_row *row, struct err *err);
 /* Writes all members of the row except id, machine, number and created_ms. */
 int store_step_update(struct store *s, const struct step_row *row, struct err *err);
-/* Finds a finished step by id, number or name, or by the id of the command that it was taken after;
- * "last" is the newest. */
+/*
+ * Finds a finished step by id, number or name, or by the id of the command that it was taken after;
+ * "last" is the newest. A text that has the form of an id is never a name.
+ */
 int store_step_find(struct store *s, const char *machine, const char *text, struct step_row *ret,
                     struct err *err);
 /*

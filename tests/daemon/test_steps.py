@@ -409,7 +409,7 @@ def test_names_are_unique_and_steps_are_found_by_all_of_theirs(daemon):
     b.sh("echo x > f")
     step = b.snap("a")
     refused("exists", b.snap, "a")
-    for bad in ("12", "last", "s-x", "a b", "../x"):
+    for bad in ("12", "last", "s-x", "a b", "../x", "x-aaaaaaaaaaaa"):
         refused("invalid", b.snap, bad)
     for ref in ("a", step["id"], step["number"]):
         assert daemon.get(b.url + f"/steps/{ref}")["id"] == step["id"]

@@ -178,6 +178,20 @@ def test_a_review_finds_what_a_process_changed_before_the_step_after_the_clone(g
     assert "M  d/a" in carrel(gated, "diff", box).stdout
 
 
+@pytest.mark.parametrize("name", ["the command", "control"])
+def test_a_step_named_like_the_command_of_the_clone_hides_no_change(gated, filled, name, count_attack):
+    """A review compares with the step after that command, and anybody who may take a step chooses its name."""
+    box = new(gated, filled)
+    inside(gated, box, "echo x >>d/a; echo y >hidden")
+    exec_id = gated.grants(box)[0]["detail"]["exec"]
+    done = carrel(gated, "snap", box, exec_id if name == "the command" else "x-ray", ok=False)
+    shown = carrel(gated, "diff", box).stdout
+    assert "M  d/a" in shown and "A  hidden" in shown, shown
+    assert (done.returncode == 0) == (name == "control"), done
+    if name != "control":
+        count_attack()
+
+
 @pytest.mark.parametrize("how", ["a fork", "no steps"])
 def test_without_the_step_of_the_clone_git_looks_at_all_files(gated, filled, how):
     box = new(gated, filled, "", "--steps", "manual" if how == "no steps" else "every")

@@ -85,11 +85,14 @@ static void snapped(void *arg, const struct step_row *row, const struct err *err
     free(c);
 }
 
+/* No name has the form of an id of a step or of a command: a review finds its base by such an id.
+ */
 static bool step_name_ok(const char *name) {
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
     bool number = strspn(name, "0123456789") == strlen(name);
     return n > 0 && !name[n] && !number && strcmp(name, "last") != 0 &&
-           strcmp(name, "start") != 0 && strcmp(name, "now") != 0 && strncmp(name, "s-", 2) != 0;
+           strcmp(name, "start") != 0 && strcmp(name, "now") != 0 && strncmp(name, "s-", 2) != 0 &&
+           !id_valid(name, strlen(name), 'x');
 }
 
 void service_snap(struct service *s, const struct caller *who, const char *machine,

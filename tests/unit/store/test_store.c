@@ -122,6 +122,35 @@ static void the_newest_restore_point_before_a_step_is_found(void **state) {
     store_close(s);
 }
 
+/* A daemon that allowed such names may have written one. */
+static void a_name_in_the_form_of_an_id_finds_no_step(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s = unit_store(dir.path, 0);
+    add_owner(s, "ann", 1000);
+    struct machine_row m = machine_of("ann", "build", 1);
+    add_machine(s, &m);
+    const struct id exec = id_new('x'), gone = id_new('x');
+    const char *const names[] = {"", exec.text, gone.text, "x-ray"};
+    struct step_row out = {0};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        struct step_row row = {.kind = STEP_EXEC, .state = STEP_DONE, .has_point = 1};
+        memcpy(row.id, id_new('s').text, sizeof(row.id));
+        memcpy(row.machine, m.id, sizeof(row.machine));
+        snprintf(row.exec, sizeof(row.exec), "%s", i ? "" : exec.text);
+        snprintf(row.name, sizeof(row.name), "%s", names[i]);
+        ok(store_step_add(s, &row, &err));
+    }
+    ok(store_step_find(s, m.id, exec.text, &out, &err));
+    assert_int_equal(out.number, 1);
+    step_row_done(&out);
+    refused(ERR_NOT_FOUND, store_step_find(s, m.id, gone.text, &out, &err));
+    ok(store_step_find(s, m.id, "x-ray", &out, &err));
+    assert_int_equal(out.number, 4);
+    step_row_done(&out);
+    store_close(s);
+}
+
 static void every_kind_of_step_can_be_written(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
@@ -921,6 +950,7 @@ UNIT_MAIN(cmocka_unit_test(a_damaged_row_hides_no_other_and_keeps_its_id),
           cmocka_unit_test(a_machine_comes_back_whole_after_a_restart),
           cmocka_unit_test(a_taint_belongs_to_an_owner_and_keeps_its_first_source),
           cmocka_unit_test(the_newest_restore_point_before_a_step_is_found),
+          cmocka_unit_test(a_name_in_the_form_of_an_id_finds_no_step),
           cmocka_unit_test(every_kind_of_step_can_be_written),
           cmocka_unit_test(an_idle_store_leaves_the_disk_alone),
           cmocka_unit_test(names_are_unique_while_their_machine_lives),
