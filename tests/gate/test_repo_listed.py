@@ -3,7 +3,7 @@ import pytest
 
 from test_repo import AGENT, carrel, commit, git, new, repo  # noqa: F401 (a fixture)
 
-WHOLE = """cp .git/index /tmp/whole; export GIT_INDEX_FILE=/tmp/whole; git add -A 2>/dev/null; git write-tree; rm -f /tmp/whole"""
+WHOLE = """cp -p .git/index /tmp/whole; export GIT_INDEX_FILE=/tmp/whole; git add -A 2>/dev/null; git write-tree; rm -f /tmp/whole"""
 # git reads this file again only if it looks at all files: the file is newer than the index, and has the same content.
 SCANS = """mkdir -p .git/info; echo 'probe filter=probe' >.git/info/attributes; touch probe
 git config filter.probe.clean 'echo scan >>/tmp/scans; cat'"""
@@ -201,3 +201,14 @@ def test_without_the_step_of_the_clone_git_looks_at_all_files(gated, filled, how
     shown = carrel(gated, "diff", box).stdout
     assert "M  d/a" in shown and "D  d/b" in shown, shown
     assert inside(gated, box, "cat /tmp/scans") != ""
+
+
+def test_a_change_within_the_second_of_git_add_is_reviewed(gated, filled):
+    """Size and time of the file say nothing then. Git reads it, because the index is not younger."""
+    box = new(gated, filled, "", "--steps", "manual")
+    inside(gated, box, """seconds=2; until test $seconds = 1; do
+echo aaaa >quick; stat -c %Z quick >/tmp/s; git add quick; echo bbbb >quick; stat -c %Z quick .git/index >>/tmp/s
+seconds=$(sort -u /tmp/s | wc -l); done
+while test $(date +%s) = $(head -n 1 /tmp/s); do sleep 0.05; done""")  # a copy of the index that is made now would be younger
+    carrel(gated, "ship", "-y", "--uncommitted", box, filled)
+    assert git(filled, "show", f"carrel/{box}:quick") == "bbbb"

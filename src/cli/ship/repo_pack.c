@@ -101,9 +101,10 @@ static const char pack_script[] =
     "  case $nl$2$nl in *\"$nl$cloned$nl\"*) known=^$cloned ;; esac\n"
     "  case $found in *\"$nl$tree$nl\"*) ;; *) rest=$ref ;; esac\n"
     "}\n"
+    /* The copy keeps its time: git reads a file again if it is not older than the index. */
     "pack_all() {\n"
     "  index=$(git rev-parse --git-path index) && head=$(git rev-parse HEAD^{tree}) &&\n"
-    "  { test ! -e \"$index\" || cp \"$index\" \"$tmp/all\"; } &&\n"
+    "  { test ! -e \"$index\" || cp -p \"$index\" \"$tmp/all\"; } &&\n"
     "  GIT_INDEX_FILE=$tmp/all git add -A &&\n"
     "  tree=$(GIT_INDEX_FILE=$tmp/all git write-tree) || return 1\n"
     "  test \"$tree\" != \"$head\" || return 0\n"
