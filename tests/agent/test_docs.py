@@ -18,3 +18,10 @@ def test_versions_on_the_page_are_those_of_the_table():
 def test_answers_on_the_page_are_those_of_the_question():
     code = (TOP / "src/cli/agent/after.c").read_text()
     assert re.findall(r"^\| `(\w)` \|", PAGE, re.M) == re.findall(r"^    \{'(\w)', \"", code, re.M)
+
+
+def test_tests_on_the_page_run_with_every_agent():
+    page, code = re.findall(r"`(test_\w+)`", PAGE), (TOP / "tests/agent/real_agents.py").read_text()
+    assert len(set(page)) == 7
+    for name in set(page):
+        assert re.search(r'parametrize\("name", (NAMES|list\(SCREENS\))\)\n(@.*\n)*def ' + name + r"\(", code), name
