@@ -28,7 +28,8 @@ struct spool {
 
 void spool_done(struct spool *s);
 
-/* Stores entry `e` of the archive if it is a regular file. Skips all others. */
+/* Stores entry `e` of the archive if it is a regular file. Skips all others, and files of packs
+ * that are there already. */
 int spool_take(struct spool *s, struct archive *a, struct archive_entry *e, struct err *err);
 
 /* Opens the file with that entry name. ERR_INVALID if the archive does not contain it. */

@@ -27,6 +27,7 @@ struct to_packs {
     struct pack *pack;
     struct archive *to;
     struct jot *document; /* image.json */
+    struct map *written;  /* names of files that the archive has; layers may share them */
     struct squeeze *squeeze;
     struct cut cut;
     struct map chunks, files;
@@ -68,7 +69,7 @@ static void to_packs_done(struct to_packs *t) {
 
 /* ---- output ---- */
 
-/* Writes a file that its hash names. */
+/* Writes a file that its hash names, once. */
 static int put_hashed(struct to_packs *t, const char *folder, const struct buf *bytes,
                       uint8_t ret[SHA256_BYTES], struct err *err) {
     struct sha256 sum;
@@ -78,6 +79,9 @@ static int put_hashed(struct to_packs *t, const char *folder, const struct buf *
     sha256_end(&sum, ret);
     hex_put(ret, SHA256_BYTES, hex);
     snprintf(name, sizeof(name), "%s/%s", folder, hex);
+    if (map_get(t->written, name))
+        return 0;
+    numbered_put(t->written, name, 0);
     return pack_put_text(t->to, name, bytes, err);
 }
 
@@ -251,10 +255,11 @@ static int end_layer(struct to_packs *t, struct err *err) {
 }
 
 static int put_layer(struct pack *p, size_t i, struct archive *to, struct jot *document,
-                     struct err *err) {
+                     struct map *written, struct err *err) {
     struct to_packs t DEFER(to_packs_done) = {.pack = p,
                                               .to = to,
                                               .document = document,
+                                              .written = written,
                                               .frame = packfile_frame_begin(),
                                               .maker = packfile_begin(),
                                               .manifest = manifest_begin(),
@@ -292,13 +297,14 @@ int image_to_packs(struct pack *p, struct err *err) {
     struct archive *a DEFER(pack_writer_free) = pack_writer_open(p, err);
     struct buf text DEFER(buf_done) = BUF(DOCUMENT_MAX),
                     own DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
+    struct map written DEFER(numbered_free) = {0};
     struct jot j = JOT(&text);
     if (!a || put_mark(a, err) < 0 || image_config_print(p->config, &own, err) < 0)
         return -1;
     jot_object(&j, NULL);
     jot_array(&j, "layers");
     for (size_t i = 0; i < (p->layer_count ? p->layer_count : 1); i++)
-        if (put_layer(p, i, a, &j, err) < 0)
+        if (put_layer(p, i, a, &j, &written, err) < 0)
             return -1;
     jot_end(&j, ']');
     jot_raw(&j, "image", own.data);

@@ -13,6 +13,7 @@ import pytest
 from carrel import BUILD, PROGRAM
 from daemon import Refused
 from own import Own
+from test_stacked import ordered
 from trees import archive, directory, entry, hard, link
 
 MIB = 1 << 20
@@ -22,11 +23,11 @@ def put(daemon, data, **query):
     return daemon.request("POST", "/v1/images", data, **query)
 
 
-def packs(daemon, name):
+def packs(daemon, name, to=dict):
     """The files of an export, in their order."""
     out = daemon.request("GET", f"/v1/images/{name}/archive", raw=True, form="packs")
     with tarfile.open(fileobj=io.BytesIO(out)) as tar:
-        return {m.name: tar.extractfile(m).read() for m in tar}
+        return to((m.name, tar.extractfile(m).read()) for m in tar)
 
 
 def image_of(files):
@@ -133,6 +134,42 @@ def test_import_of_packs_of_several_layers_has_their_files(daemon, small):
     show = "cd /; stat -c '%A %u %g %Y %N' srv/app srv/app/* root etc/passwd usr/bin usr/bin/*; cat srv/app/* root; stat -c %h srv/app/kept; ls usr/bin/cp 2>/dev/null || echo away"
     one, two = (daemon.exec(daemon.machine(image=name), show, user="root")["stdout"] for name in ("two", "again"))
     assert one == two and "away" in one
+
+
+def repeated(daemon, rootfs):
+    """An image whose layers repeat: one layer occurs twice, and two others have one file under different names."""
+    one, other = archive(entry("one", noise(MIB, 5))), archive(entry("other", noise(MIB, 5)))
+    put(daemon, ordered([rootfs.read_bytes(), one, archive(entry("more", b"more")), one, other]), name="repeated", form="layers")
+    return packs(daemon, "repeated", list)
+
+
+def test_export_has_each_file_once_and_is_imported(daemon, rootfs):
+    files = repeated(daemon, rootfs)
+    names = [name for name, _ in files]
+    image = image_of(dict(files))
+    used = [p for layer in image["layers"] for p in layer["packs"]]
+    assert len(image["layers"]) >= 4 and len(used) > len(set(used)), "layers share packs, or this test shows nothing"
+    assert len(names) == len(set(names)), names
+    put(daemon, tar_of(dict(files)), name="again")
+    sums = daemon.exec(daemon.machine(image="again"), "cat /more; sha256sum </one; sha256sum </other")["stdout"]
+    assert sums == "more" + f"{sha(noise(MIB, 5))}  -\n" * 2
+
+
+def test_archive_that_has_a_hashed_file_twice_is_imported(daemon, rootfs):
+    """Earlier versions wrote such archives. Another file that occurs twice is refused."""
+    files = repeated(daemon, rootfs)
+    again = [f for f in files if f[0].startswith(("packs/", "manifests/"))]
+    put(daemon, archive(*[entry(name, data) for name, data in [files[0], *again, *again, files[-1]]]), name="again")
+    with pytest.raises(Refused) as why:
+        put(daemon, archive(*[entry(name, data) for name, data in [*files, files[-1]]]), name="bad")
+    assert "contains file 'image.json' twice" in str(why.value)
+
+
+def test_directory_of_packs_with_repeated_layers_is_imported(daemon, rootfs, tmp_path):
+    repeated(daemon, rootfs)
+    assert cli(daemon, "export", "repeated", "--packs", tmp_path).returncode == 0
+    done = cli(daemon, "import", "repeated", "--packs", tmp_path, "--name", "again")
+    assert done.returncode == 0 and done.stdout.startswith("again "), done
 
 
 # ---- the command line ----

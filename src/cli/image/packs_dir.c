@@ -118,6 +118,7 @@ struct packs_sending {
     int dir;
     layout_write_fn *write;
     void *arg;
+    json_t *sent; /* paths of hashed files, as members; layers may share them */
 };
 
 static int packs_dir_send_one(const struct packs_sending *s, const char *path, const char *as,
@@ -133,16 +134,10 @@ static int packs_dir_send_hashed(const struct packs_sending *s, const char *fold
     if (!hex || !hex_is(hex, HASH_DIGITS))
         return err_set(err, ERR_INVALID, "the image in the directory of packs is damaged");
     snprintf(path, sizeof(path), "%s/%s", folder, hex);
+    if (json_object_get(s->sent, path))
+        return 0;
+    json_object_set_new(s->sent, path, json_true());
     return packs_dir_send_one(s, path, path, err);
-}
-
-/* True if an earlier layer has the same manifest, and so the same packs. */
-static bool packs_dir_is_sent(const json_t *layers, size_t i) {
-    const json_t *own = json_object_get(json_array_get(layers, i), "manifest");
-    for (size_t k = 0; k < i; k++)
-        if (json_equal(own, json_object_get(json_array_get(layers, k), "manifest")))
-            return true;
-    return false;
 }
 
 static int packs_dir_send_layers(const struct packs_sending *s, const json_t *image,
@@ -151,8 +146,6 @@ static int packs_dir_send_layers(const struct packs_sending *s, const json_t *im
     json_t *layer, *pack;
     size_t i, k;
     json_array_foreach(layers, i, layer) {
-        if (packs_dir_is_sent(layers, i))
-            continue;
         if (packs_dir_send_hashed(s, "manifests", json_object_get(layer, "manifest"), err) < 0)
             return -1;
         json_array_foreach(json_object_get(layer, "packs"), k, pack) {
@@ -175,7 +168,8 @@ int packs_dir_send(const char *path, const char *name, layout_write_fn *write_fn
                    struct err *err) {
     char image_path[NAME_SIZE];
     int dir DEFER_CLOSE = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const struct packs_sending s = {dir, write_fn, arg};
+    json_t *sent DEFER(json_decrefp) = json_object();
+    const struct packs_sending s = {dir, write_fn, arg, sent};
     if (dir < 0)
         return err_sys(err, "cannot open directory '%s'", path);
     snprintf(image_path, sizeof(image_path), "images/%s.json", name);
