@@ -125,6 +125,52 @@ def test_dockerfile_error_names_the_line_and_leaves_no_machine(daemon, context, 
     assert daemon.machines() == []
 
 
+@pytest.fixture
+def private(small, tmp_path):
+    """A directory with files that .dockerignore is to keep out, and links to them."""
+    for name in ("key", "open", "dir/key", "dir/open", "dir/deep/key", "only/key", "only/kept"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name + "\n")
+    (tmp_path / "to-key").symlink_to("key")
+    (tmp_path / "to-dir").symlink_to("dir")
+    return tmp_path
+
+
+EXCLUDES = {"plain": "**/key\nonly\n", "with a negated pattern": "**/key\nonly\n!only/kept\n!nothing\n",
+            "by **NAME": "**ey\nonly\n", "all but": "*\n!open\n!dir\n!to-*\n**/key\n", "a BOM": "\ufeffkey\n**/key\nonly\n"}
+
+
+SOURCES = [".", "*", "dir", "dir/", "to-dir", "d*", "key", "./key", "dir/key", "dir/../key", "*/key", "dir/k*", "to-key", "to-dir/key", "to-dir/deep", "only/key"]
+
+
+@pytest.mark.parametrize("source,rules", [(s, "with a negated pattern") for s in SOURCES] + [(".", r) for r in EXCLUDES] + [("key", "plain"), ("to-key", "plain")])
+def test_copy_takes_no_file_that_dockerignore_excludes(daemon, private, source, rules):
+    (private / "Dockerfile").write_text(f"FROM small\nCOPY {source} /got/\n")
+    (private / ".dockerignore").write_text(EXCLUDES[rules])
+    done = cli(daemon, "image", "build", private, "--name", "app")
+    if done.returncode:
+        assert re.search("is excluded by .dockerignore|no file matches", done.stderr), done
+        assert source not in SOURCES[:6], done
+        return
+    assert "key" not in inside(daemon, "cd /got; cat * */* */*/* 2>/dev/null; :").replace("to-key", "")
+
+
+@pytest.mark.parametrize("source,got", [(".", "dir/open,only/kept,open"), ("only", "only/kept"), ("o*", "only/kept,open"), ("only/kept", "only/kept"), ("to-dir", "dir/open")])
+def test_copy_takes_what_a_negated_pattern_includes_again(daemon, private, source, got):
+    (private / "Dockerfile").write_text(f"FROM small\nCOPY {source} /got/\n")
+    (private / ".dockerignore").write_text("**/key\nonly\n! only/kept\nDockerfile\n.dockerignore\nto-key\n")
+    done = cli(daemon, "image", "build", private, "--name", "app")
+    assert done.returncode == 0, done
+    assert set(inside(daemon, "cd /got; cat * */* */*/* 2>/dev/null; :").split()) == set(got.split(","))
+
+
+def test_directory_of_which_everything_is_excluded_is_refused(daemon, private):
+    (private / "Dockerfile").write_text("FROM small\nCOPY only /got/\n")
+    (private / ".dockerignore").write_text("only\n!open\n")
+    done = cli(daemon, "image", "build", private)
+    assert done.returncode == 125 and "'only' is excluded by .dockerignore" in done.stderr, done
+
+
 def test_directory_without_recipe_and_dockerfile_is_refused(daemon, tmp_path):
     done = cli(daemon, "image", "build", tmp_path)
     assert done.returncode == 125 and "has no file named recipe or Dockerfile" in done.stderr, done

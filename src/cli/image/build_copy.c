@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,6 +32,7 @@ struct collect {
     int dir;
     const struct dockerignore *ignore;
     struct err *err;
+    bool excluded; /* .dockerignore excludes a source */
 };
 
 static int collect_fail(const struct collect *x, int r, const char *path) {
@@ -199,21 +201,66 @@ static int collect_dir(struct collect *x, int fd, const char *source, const char
     return 0;
 }
 
-/* Adds a file or directory that the instruction names. */
+/* Writes the path that a descriptor has in /proc. False: it has none that fits. */
+static bool path_of(int fd, char ret[PATH_MAX]) {
+    char link[64];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, ret, PATH_MAX - 1);
+    ret[n > 0 ? n : 0] = '\0';
+    return n > 0 && n < PATH_MAX - 1;
+}
+
+/*
+ * Returns the path of an open source without links and "..", because patterns of .dockerignore are
+ * compared with that. NULL with x->err: it is unknown.
+ */
+static const char *collect_real(struct collect *x, int fd, const char *source) {
+    char top[PATH_MAX], path[PATH_MAX];
+    size_t n = path_of(x->dir, top) ? strlen(top) : 0;
+    n -= n == 1; /* the build's directory is the root */
+    if (top[0] && path_of(fd, path) && strncmp(path, top, n) == 0 && (!path[n] || path[n] == '/'))
+        return arena_printf(&x->copy->arena, "%s", path + n + (path[n] == '/'));
+    err_set(x->err, ERR_DENIED, "cannot find the path of '%.150s' in the build's directory",
+            source);
+    return NULL;
+}
+
+/* Adds a directory that the instruction names. An excluded one may have files that are not. */
+static int collect_named_dir(struct collect *x, int fd, const char *path, bool ignored) {
+    size_t before = x->copy->count;
+    if (collect_dir(x, fd, path, "", 0) < 0)
+        return -1;
+    if (ignored && x->copy->count == before) {
+        x->excluded = true;
+        return 0;
+    }
+    x->copy->sources++;
+    x->copy->has_dir = true;
+    return 0;
+}
+
+/* Adds a file or directory that the instruction names, unless .dockerignore excludes it. */
 static int collect_source(struct collect *x, const char *source) {
     struct stat st;
     const char *slash = strrchr(source, '/');
     int fd DEFER_CLOSE = collect_open(x->dir, source, true, O_RDONLY);
     if (fd < 0 || fstat(fd, &st) < 0)
         return collect_fail(x, fd < 0 ? fd : -errno, source);
-    x->copy->sources++;
-    if (S_ISDIR(st.st_mode)) {
-        x->copy->has_dir = true;
-        return collect_dir(x, TAKE_FD(fd), source, "", 0);
+    const char *path = collect_real(x, fd, source);
+    if (!path)
+        return -1;
+    bool ignored =
+        *path && (dockerignore_matches(x->ignore, path) || dockerignore_matches(x->ignore, source));
+    if (ignored && (!S_ISDIR(st.st_mode) || !x->ignore->has_includes)) {
+        x->excluded = true;
+        return 0;
     }
+    if (S_ISDIR(st.st_mode))
+        return collect_named_dir(x, TAKE_FD(fd), path, ignored);
     if (!S_ISREG(st.st_mode))
         return err_set(x->err, ERR_INVALID, "'%.150s' is not a regular file", source);
-    return collect_file(x, fd, source, slash ? slash + 1 : source, &st, true);
+    x->copy->sources++;
+    return collect_file(x, fd, path, slash ? slash + 1 : source, &st, true);
 }
 
 /* Replaces wildcards in the part of `pattern` after `dir`; adds every path that matches. */
@@ -226,7 +273,10 @@ static int collect_glob(struct collect *x, const char *dir, const char *pattern,
         return err_set(x->err, ERR_LIMIT, "path '%.100s' is too deep", pattern);
     if (!strpbrk(part, "*?[\\")) {
         const char *path = join(x, dir, part);
-        return *rest ? collect_glob(x, path, rest, depth + 1) : collect_source(x, path);
+        if (*rest)
+            return collect_glob(x, path, rest, depth + 1);
+        int at DEFER_CLOSE = collect_open(x->dir, path, true, O_PATH);
+        return at == -ENOTDIR || at == -ENOENT ? 0 : collect_source(x, path);
     }
     int fd = collect_open(x->dir, dir, true, O_RDONLY | O_DIRECTORY);
     if (fd == -ENOTDIR || fd == -ENOENT)
@@ -237,7 +287,7 @@ static int collect_glob(struct collect *x, const char *dir, const char *pattern,
         return -1;
     for (size_t i = 0; i < count; i++) {
         const char *path = join(x, dir, names[i]);
-        if (fnmatch(part, names[i], 0) != 0 || (!*rest && dockerignore_matches(x->ignore, path)))
+        if (fnmatch(part, names[i], 0) != 0)
             continue;
         if ((*rest ? collect_glob(x, path, rest, depth + 1) : collect_source(x, path)) < 0)
             return -1;
@@ -266,12 +316,13 @@ static int collect_word(struct collect *x, const char *word) {
     const char *source = clean_source(x->copy, word);
     size_t before = x->copy->sources;
     bool wild = strpbrk(source, "*?[") != NULL;
-    if (*source && !wild && dockerignore_matches(x->ignore, source) && !x->ignore->has_includes)
-        return err_set(x->err, ERR_NOT_FOUND, "'%.150s' is excluded by .dockerignore", source);
+    x->excluded = false;
     if ((wild ? collect_glob(x, "", source, 0) : collect_source(x, source)) < 0)
         return -1;
-    return x->copy->sources > before
-               ? 0
+    if (x->copy->sources > before)
+        return 0;
+    return x->excluded
+               ? err_set(x->err, ERR_NOT_FOUND, "'%.150s' is excluded by .dockerignore", source)
                : err_set(x->err, ERR_NOT_FOUND, "no file matches '%.150s'", word);
 }
 
@@ -287,7 +338,7 @@ static void add_entry_to_key(struct sha256 *key, const struct build_copy_entry *
 
 int build_copy_collect(struct build_copy *c, int dir, const struct dockerignore *ignore,
                        const struct recipe_line *l, struct sha256 *key, struct err *err) {
-    struct collect x = {c, dir, ignore, err};
+    struct collect x = {.copy = c, .dir = dir, .ignore = ignore, .err = err};
     build_copy_done(c);
     for (size_t i = 0; i + 1 < l->count; i++)
         if (collect_word(&x, l->words[i]) < 0)

@@ -43,30 +43,60 @@ static size_t ignore_stars(const char *pattern) {
     return count;
 }
 
-static int ignore_add(struct dockerignore *d, const char *s, size_t n, unsigned number,
-                      struct err *err) {
-    while (n && strchr(" \t\r", s[n - 1]))
-        n--;
-    while (n && strchr(" \t", *s)) {
-        s++;
-        n--;
+/* Finds the next `**` that is only a part of a name, as in `**.log`; NULL: there is none. */
+static const char *ignore_mixed(const char *pattern) {
+    for (const char *p = pattern; (p = strstr(p, "**")); p += 2)
+        if ((p > pattern && p[-1] != '/') || (p[2] && p[2] != '/'))
+            return p;
+    return NULL;
+}
+
+/*
+ * Adds a pattern. A `**` within a name matches slashes too, so it stands for two patterns: `x**y`
+ * is `x*y`, or `x*`, any number of directories, and `*y`.
+ */
+static int ignore_put(struct dockerignore *d, const char *pattern, bool includes, struct err *err) {
+    const char *mixed = ignore_mixed(pattern);
+    if (mixed) {
+        int n = (int)(mixed - pattern);
+        return ignore_put(d, arena_printf(&d->arena, "%.*s*%s", n, pattern, mixed + 2), includes,
+                          err) < 0
+                   ? -1
+                   : ignore_put(d, arena_printf(&d->arena, "%.*s*/**/*%s", n, pattern, mixed + 2),
+                                includes, err);
     }
-    if (n == 0 || *s == '#')
-        return 0;
-    bool includes = *s == '!';
-    char *pattern = ignore_clean(d, s + includes, n - includes);
-    if (!*pattern)
-        return 0;
     if (d->count == DOCKERIGNORE_PATTERNS_MAX)
         return err_set(err, ERR_LIMIT, ".dockerignore has more than %d patterns",
                        DOCKERIGNORE_PATTERNS_MAX);
-    if (ignore_stars(pattern) > STARS_MAX)
-        return err_set(err, ERR_LIMIT, "line %u of .dockerignore has more than %d `**`", number,
-                       STARS_MAX);
     d->patterns[d->count] = pattern;
     d->includes[d->count++] = includes;
     d->has_includes |= includes;
     return 0;
+}
+
+static void ignore_trim(const char **s, size_t *n) {
+    while (*n && strchr(" \t\r", (*s)[*n - 1]))
+        --*n;
+    while (*n && strchr(" \t", **s)) {
+        ++*s;
+        --*n;
+    }
+}
+
+static int ignore_add(struct dockerignore *d, const char *s, size_t n, unsigned number,
+                      struct err *err) {
+    ignore_trim(&s, &n);
+    if (n == 0 || *s == '#')
+        return 0;
+    bool includes = *s == '!';
+    s += includes;
+    n -= includes;
+    ignore_trim(&s, &n);
+    const char *pattern = ignore_clean(d, s, n);
+    if (ignore_stars(pattern) > STARS_MAX)
+        return err_set(err, ERR_LIMIT, "line %u of .dockerignore has more than %d `**`", number,
+                       STARS_MAX);
+    return *pattern ? ignore_put(d, pattern, includes, err) : 0;
 }
 
 int dockerignore_read(const char *bytes, size_t len, struct dockerignore *ret, struct err *err) {
@@ -77,7 +107,8 @@ int dockerignore_read(const char *bytes, size_t len, struct dockerignore *ret, s
                        DOCKERIGNORE_BYTES_MAX >> 10);
     ret->patterns = xcalloc(DOCKERIGNORE_PATTERNS_MAX, sizeof(*ret->patterns));
     ret->includes = xcalloc(DOCKERIGNORE_PATTERNS_MAX, sizeof(*ret->includes));
-    for (size_t at = 0; at < len; number++) {
+    for (size_t at = len >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; at < len;
+         number++) {
         const char *end = memchr(bytes + at, '\n', len - at);
         size_t n = end ? (size_t)(end - bytes) - at : len - at;
         if (ignore_add(ret, bytes + at, n, number, err) < 0) {
