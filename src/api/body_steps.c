@@ -262,6 +262,9 @@ static const struct field diff_view_fields[] = {
     {"added", SHOW_NUMBER, 0, "number of all added entries, listed or not", .required = true},
     {"modified", SHOW_NUMBER, 0, NULL, .required = true},
     {"deleted", SHOW_NUMBER, 0, NULL, .required = true},
+    {"looked", SHOW_NUMBER, 0,
+     "file names that were looked at; depends on what changed, not on the number of files",
+     .required = true},
     {"cut", SHOW_TEXT, 0,
      "why the list is incomplete; entries: over 5,000 differ; looked: over two million file names; "
      "time: over 25 s; absent if complete",

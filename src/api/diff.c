@@ -84,6 +84,7 @@ static void diff_answer(void *arg, const struct diff_view *view, const struct er
     jot_u64(&j, "added", end->added);
     jot_u64(&j, "modified", end->modified);
     jot_u64(&j, "deleted", end->deleted);
+    jot_u64(&j, "looked", end->looked);
     if (end->cut != CUT_NONE)
         jot_string(&j, "cut", changes_cut_name(end->cut));
     jot_array(&j, "changes");

@@ -13,10 +13,12 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/layers.h"
 #include "base/wire/changes.h"
 
 enum {
     COMPARE_LAYERS_MAX = 1024,
+    COMPARE_DISKS_MAX = 2 * LAYERS_DISKS_MAX + 1, /* of two stacks, and the machine's own */
     COMPARE_UNDER_SIZE = 4096,
     COMPARE_SKIP_SIZE = 4096,
     COMPARE_ENTRIES_MAX = 5000,   /* paths that are listed */
@@ -32,12 +34,6 @@ enum {
 };
 #define COMPARE_READ_MAX (4ull << 30) /* bytes that are read to compare files of the same size */
 
-/*
- * Not the number of any layer, which count from 1. What a layer elsewhere has changed is not known,
- * so all files are compared.
- */
-enum { COMPARE_ALL = 0 };
-
 enum compare_task { COMPARE_TREES = 1, COMPARE_SIZES, COMPARE_PACK };
 
 /* The descriptors that a worker receives with its order. */
@@ -46,8 +42,8 @@ enum compare_fd {
     FD_USR_BEFORE,
     FD_ROOT_AFTER,
     FD_USR_AFTER,
-    FD_DISK,
-    COMPARE_FDS, /* rootless: one more follows, the machine's user namespace */
+    FD_DISKS, /* disk_count disks with layers; the machine's own disk is the last one */
+    COMPARE_FDS_MAX = FD_DISKS + COMPARE_DISKS_MAX, /* rootless: the user namespace follows */
 };
 
 /* The descriptors for COMPARE_PACK. The disk is the last one, as for the other tasks. */
@@ -68,9 +64,9 @@ enum pack_cause { PACK_LIMIT = 'l', PACK_CHANGED = 'c', PACK_UNREADABLE = 'u' };
 enum { COMPARE_SELF = '=', COMPARE_BELOW = '/' };
 
 /*
- * The order to a worker, sent as one message. TREES: `layers` are those of the disk that only one
- * of the two states has, in any order. SIZES: `layers` are those to measure, or none to list the
- * layers that exist; the disk is the only descriptor. PACK: uses no other field.
+ * The order to a worker, sent as one message. TREES: `layers` are those that only one of the two
+ * states has, in any order. SIZES: `layers` are those to measure, or none to list the layers that
+ * exist; the disk is the only descriptor. PACK: uses no other field.
  */
 struct compare_order {
     uint32_t task;
@@ -79,9 +75,11 @@ struct compare_order {
     uint32_t usr;     /* /usr is a separate overlay; 0: its descriptors are not used */
     uint32_t root_id; /* rootless: id of the machine's root on disk, set by the worker; else 0 */
     uint32_t layer_count;
-    uint32_t layers[COMPARE_LAYERS_MAX]; /* COMPARE_ALL: one that is not on the disk */
-    char under[COMPARE_UNDER_SIZE];      /* only this path and what is below it; "": everything */
-    char skip[COMPARE_SKIP_SIZE];        /* "PATH\n...": directories that are not entered */
+    uint32_t layers[COMPARE_LAYERS_MAX];
+    uint32_t disk_count;               /* TREES: number of disks */
+    uint8_t disks[COMPARE_LAYERS_MAX]; /* TREES: the disk of each layer, from 0 */
+    char under[COMPARE_UNDER_SIZE];    /* only this path and what is below it; "": everything */
+    char skip[COMPARE_SKIP_SIZE];      /* "PATH\n...": directories that are not entered */
 };
 
 /* True if the order is well-formed: counts within their limits, a path without "." and "..". */
@@ -89,7 +87,7 @@ bool compare_order_ok(const struct compare_order *o);
 
 /* Write records to `out`, the last one a CHANGES_END. Changes that do not fit are only counted, and
  * the CHANGES_END says so. */
-void compare_trees(const struct compare_order *o, const int fds[COMPARE_FDS], struct buf *out);
+void compare_trees(const struct compare_order *o, const int *fds, struct buf *out);
 void compare_sizes(const struct compare_order *o, int disk, struct buf *out);
 
 /*

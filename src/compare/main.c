@@ -43,7 +43,7 @@ int main(void) {
     if (recv_fds(SOCKET, &order, sizeof(order), &in) < 0 || in.len != sizeof(order) ||
         !compare_order_ok(&order))
         return 1;
-    size_t count = order.task == COMPARE_TREES  ? COMPARE_FDS
+    size_t count = order.task == COMPARE_TREES  ? FD_DISKS + order.disk_count
                    : order.task == COMPARE_PACK ? PACK_FDS
                                                 : 1;
     if ((in.nfds != count && in.nfds != count + 1) || become_reader(&in, count, &order) < 0 ||

@@ -16,8 +16,19 @@ static bool is_path(const char *path) {
     return true;
 }
 
+/* Each layer has one of the disks, and the last disk is the machine's own. */
+static bool disks_ok(const struct compare_order *o) {
+    if (o->task != COMPARE_TREES)
+        return true;
+    for (uint32_t i = 0; i < o->layer_count; i++)
+        if (o->disks[i] >= o->disk_count)
+            return false;
+    return o->disk_count > 0 && o->disk_count <= COMPARE_DISKS_MAX;
+}
+
 bool compare_order_ok(const struct compare_order *o) {
     return o->task >= COMPARE_TREES && o->task <= COMPARE_PACK &&
-           o->layer_count <= COMPARE_LAYERS_MAX && memchr(o->under, 0, sizeof(o->under)) &&
-           memchr(o->skip, 0, sizeof(o->skip)) && is_path(o->under);
+           o->layer_count <= COMPARE_LAYERS_MAX && disks_ok(o) &&
+           memchr(o->under, 0, sizeof(o->under)) && memchr(o->skip, 0, sizeof(o->skip)) &&
+           is_path(o->under);
 }

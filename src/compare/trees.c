@@ -346,25 +346,29 @@ static void compare_dir(struct walk *w, const struct place *p) {
     }
 }
 
-/* Opens the layers of one overlay: their directories "u" for the root, "U" for /usr. */
-static void open_layers(const struct compare_order *o, int disk, char part, struct place *p) {
+/*
+ * Opens the layers of one overlay: their directories "u" for the root, "U" for /usr. If one cannot
+ * be opened, all names must be compared.
+ */
+static void open_layers(const struct compare_order *o, const int *disks, char part,
+                        struct place *p) {
     p->layers = o->layer_count ? xcalloc(o->layer_count, sizeof(int)) : NULL;
     for (uint32_t i = 0; i < o->layer_count; i++) {
         char name[32];
         snprintf(name, sizeof(name), "%" PRIu32 "/%c", o->layers[i], part);
-        int dir = look_into(disk, name);
+        int dir = look_into(disks[o->disks[i]], name);
         if (dir >= 0)
             p->layers[p->layer_count++] = dir;
         p->whole |= dir < 0;
     }
 }
 
-static void compare_part(struct walk *w, const int fds[COMPARE_FDS], bool usr) {
+static void compare_part(struct walk *w, const int *fds, bool usr) {
     struct place p DEFER(place_done) = {
         .before = usr ? look_into(fds[FD_USR_BEFORE], ".") : look_into(fds[FD_ROOT_BEFORE], "."),
         .after = usr ? look_into(fds[FD_USR_AFTER], ".") : look_into(fds[FD_ROOT_AFTER], "."),
     };
-    open_layers(w->order, fds[FD_DISK], usr ? 'U' : 'u', &p);
+    open_layers(w->order, fds + FD_DISKS, usr ? 'U' : 'u', &p);
     w->under = w->order->under;
     w->path_len = 0;
     if (usr && !is_wanted(w->under, "usr", &w->under))
@@ -376,7 +380,7 @@ static void compare_part(struct walk *w, const int fds[COMPARE_FDS], bool usr) {
     compare_dir(w, &p);
 }
 
-void compare_trees(const struct compare_order *o, const int fds[COMPARE_FDS], struct buf *out) {
+void compare_trees(const struct compare_order *o, const int *fds, struct buf *out) {
     struct walk *w DEFER_FREE = xnew(struct walk);
     struct changes_record end = {.type = CHANGES_END};
     w->order = o;
@@ -386,6 +390,7 @@ void compare_trees(const struct compare_order *o, const int fds[COMPARE_FDS], st
     if (o->usr)
         compare_part(w, fds, true);
     end.end = w->end;
+    end.end.looked = w->patience.looked;
     if (w->patience.cut)
         end.end.cut = w->patience.cut;
     if (!changes_write(out, &end))

@@ -71,7 +71,7 @@ static int compare_wait_for(pid_t pid) {
 /* Starts carrel-compare and sends the order. *ret_socket receives the answer. */
 static int compare_ask(const char *libexec, int type, const struct compare_order *o, const int *fds,
                        size_t count, int userns, int *ret_socket, pid_t *ret_pid, struct err *err) {
-    int ends[2], all[COMPARE_FDS + 1];
+    int ends[2], all[COMPARE_FDS_MAX + 1];
     if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) < 0)
         return err_sys(err, "cannot create a socket pair for carrel-compare");
     int ours DEFER_CLOSE = ends[0], theirs DEFER_CLOSE = ends[1];

@@ -149,10 +149,11 @@ struct machine_driver {
     /* Opens the merged files of a stack (list of layers), read-only, with user ids as on disk. */
     void (*view)(struct machine *m, const char *stack, machine_view_fn *done, void *arg);
     /*
-     * Opens the machine's own disk, read-only: N/u and N/U hold the changes of its layer N in the
-     * root and in /usr. usr is the user namespace of the user ids on disk if rootless, else -1.
+     * Opens a disk, read-only: N/u and N/U hold the changes of its layer N in the root and in /usr.
+     * name: as in a stack (list of layers). NULL: the machine's own disk; then usr is the user
+     * namespace of the user ids on disk if rootless, else -1.
      */
-    void (*disk)(struct machine *m, machine_view_fn *done, void *arg);
+    void (*disk)(struct machine *m, const char *name, machine_view_fn *done, void *arg);
     /*
      * Merges layers of this machine into a new layer of that number, while the machine runs.
      * `busy`: in progress, ask again.

@@ -177,6 +177,24 @@ def test_a_fork_starts_where_it_was_made(daemon):
     assert kinds(diff(f)) == {"a": "deleted", "b": "added"}
 
 
+def test_the_cost_of_a_fork_depends_on_what_changed(daemon):
+    """All layers that differ are looked into, whichever machine has them on its disk."""
+    b = Box(daemon)
+    b.sh("mkdir many; cd many; seq 3000 | xargs touch")
+    base = b.steps()[-1]
+    b.sh("echo 1 >many/1; echo a >a")
+    f = b.fork()[0]
+    g = f.fork()[0]
+    for machine in (b, f, g):
+        machine.sh("echo 2 >many/2; rm many/3")
+    expected = {"many/2": "modified", "many/3": "deleted"}
+    for machine, since in ((f, "start"), (f, "1"), (g, "1")):
+        answer = diff(machine, since)
+        assert kinds(answer) == expected and answer["looked"] < 100, answer["looked"]
+    answer = diff(b, base["id"])
+    assert kinds(answer) == {**expected, "many/1": "modified", "a": "added"} and answer["looked"] < 100, answer["looked"]
+
+
 def test_others_and_the_dead_have_none(daemon):
     b = Box(daemon)
     b.sh("echo 1 >a")

@@ -105,6 +105,33 @@ def test_changes_are_shown_after_a_restart_of_the_host(host):
     assert [c["path"] for c in host.get(b.url + "/diff", **{"path": "/home", "from": "2"})["changes"]] == ["home/user/three"]
 
 
+def test_the_cost_of_a_diff_after_a_restart_of_the_host_depends_on_what_changed(host):
+    """Most layers are then copies in the store. The files of the image are not looked at, nor those of untouched layers."""
+    b = Box(host)
+    b.sh("mkdir many; cd many; seq 3000 | xargs touch")
+    for i in range(4):
+        b.sh(f"echo {i} >f{i}")
+    durable(b, 5)
+    before = host.get(b.url + "/diff", brief=True)
+    restart_host(host)
+    host.post(b.url + "/resume")
+    after = host.get(b.url + "/diff", brief=True)
+    assert after["changes"] == before["changes"] and after["added"] > 3000
+    assert after["looked"] <= before["looked"] + 100, (before["looked"], after["looked"])
+    b.sh("echo more >f1")
+    host.until(lambda: len(saved_layers(host, b)) == 1)  # the copies are merged: no layer of step 5 is left in the root
+    found = host.get(b.url + "/diff", **{"from": "5"})
+    assert [c["path"] for c in found["changes"]] == ["home/user/f1"]
+
+
+def saved_layers(d, b):
+    """The layers of the machine's root that are copies in the store."""
+    db = sqlite3.connect(f"file:{d.home}/carrel.db?mode=ro", uri=True)
+    (stack,), = db.execute("SELECT stack FROM roots WHERE machine = ?", (b.id,))
+    db.close()
+    return re.findall(r"d-\S+", stack)
+
+
 def test_packages_that_changed_while_the_host_was_off_are_noticed(host):
     """The state of the host's packages is written down beside the saved layers; here another one is."""
     others = saved(host)

@@ -26,8 +26,8 @@ static void numbers_of(const struct changes_record *r, uint64_t n[NUMBERS]) {
                                        c->after.size, c->lines_added, c->lines_removed};
         memcpy(n, all, sizeof(all));
     } else if (r->type == CHANGES_END) {
-        const uint64_t all[NUMBERS] = {r->end.added, r->end.modified, r->end.deleted,
-                                       r->end.read_bytes, r->end.cut};
+        const uint64_t all[NUMBERS] = {r->end.added,      r->end.modified, r->end.deleted,
+                                       r->end.read_bytes, r->end.cut,      r->end.looked};
         memcpy(n, all, sizeof(all));
     } else {
         const uint64_t all[NUMBERS] = {r->size.layer, r->size.files, r->size.bytes};
@@ -113,7 +113,7 @@ static bool read_numbers(const struct head *h, const struct bytes parts[PARTS],
     case CHANGES_CHANGE:
         return read_change(n, parts, &ret->change);
     case CHANGES_END:
-        ret->end = (struct changes_end){n[0], n[1], n[2], n[3], (enum changes_cut)n[4]};
+        ret->end = (struct changes_end){n[0], n[1], n[2], n[3], (enum changes_cut)n[4], n[5]};
         return n[4] < CUT_KINDS;
     case CHANGES_SIZE:
         ret->size = (struct layer_size){(uint32_t)n[0], n[1], n[2]};

@@ -66,6 +66,7 @@ struct changes_end {
     uint64_t added, modified, deleted; /* all changes found, listed or not */
     uint64_t read_bytes;
     enum changes_cut cut;
+    uint64_t looked; /* names that were looked at, in directories of layers and of both states */
 };
 
 /* The size of one layer. */

@@ -43,7 +43,7 @@ static const struct {
     {PLAN_UPPERS, BY_ID},
     {PLAN_ROOT, BY_ID | STACK | LAYER | CHANGED},
     {PLAN_VIEW, BY_ID | STACK},
-    {PLAN_DISK, BY_ID},
+    {PLAN_DISK, BY_ID | TEXT},
     {PLAN_KEEP, BY_ID | TEXT},
     {PLAN_MERGE, BY_ID | STACK | LAYER},
     {PLAN_TELL, BY_ID | TEXT},

@@ -55,9 +55,10 @@ enum plan_type {
      * with number `layer`. The answer is the same if the root is so already. `busy`: a file is open
      * for writing.
      */
-    PLAN_ROOT,  /* id, layer, stack, how        -> PLAN_ROOT_IS + the root's directory */
-    PLAN_VIEW,  /* id, stack                    -> PLAN_VIEW_IS + its root and /usr, read-only */
-    PLAN_DISK,  /* id                           -> PLAN_VIEW_IS + its own disk, read-only */
+    PLAN_ROOT, /* id, layer, stack, how        -> PLAN_ROOT_IS + the root's directory */
+    PLAN_VIEW, /* id, stack                    -> PLAN_VIEW_IS + its root and /usr, read-only */
+    /* text: empty: its own disk; or the id of a machine, or of a disk of the store (d-...) */
+    PLAN_DISK,  /* id, text                     -> PLAN_VIEW_IS + the disk, read-only */
     PLAN_KEEP,  /* id, text: "3 7-9 12"         -> PLAN_DONE; deletes all other layers of the box */
     PLAN_MERGE, /* id, stack, layer             -> PLAN_DONE; `busy`: not yet, ask again */
     PLAN_TELL,  /* id, text: JSON               -> PLAN_DONE; writes limits, net to machine.json */

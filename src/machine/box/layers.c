@@ -152,11 +152,13 @@ void box_view(struct machine *m, const char *stack, machine_view_fn *done, void 
     spawner_ask(m->host->spawner, msg, NULL, 0, on_view, c);
 }
 
-void box_disk(struct machine *m, machine_view_fn *done, void *arg) {
+void box_disk(struct machine *m, const char *name, machine_view_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
     c->view = done;
     c->disk = true;
-    spawner_ask(m->host->spawner, box_message(m->host, PLAN_DISK, m->id), NULL, 0, on_view, c);
+    struct plan_message *msg = box_message(m->host, PLAN_DISK, m->id);
+    snprintf(msg->text, sizeof(msg->text), "%s", name ? name : "");
+    spawner_ask(m->host->spawner, msg, NULL, 0, on_view, c);
 }
 
 void box_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,

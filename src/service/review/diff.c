@@ -22,11 +22,19 @@ struct end {
     int root, usr;
 };
 
+/* A disk that has layers which only one side has. */
+struct layers_disk {
+    char name[ID_SIZE];
+    int fd;
+};
+
 /* One request for a diff. carrel-compare makes the comparison, started by a worker. */
 struct diffing {
     struct live *live;
     struct end from, to;
-    int disk, userns;
+    struct layers_disk disks[COMPARE_DISKS_MAX]; /* the machine's own is the last one */
+    size_t opened;
+    int userns;
     struct compare_order order;
     struct buf records;
     bool failed;
@@ -36,9 +44,11 @@ struct diffing {
 };
 
 static void diffing_free(struct diffing *d) {
-    int *const fds[] = {&d->from.root, &d->from.usr, &d->to.root, &d->to.usr, &d->disk, &d->userns};
+    int *const fds[] = {&d->from.root, &d->from.usr, &d->to.root, &d->to.usr, &d->userns};
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         close_fd(fds[i]);
+    for (size_t i = 0; i < d->opened; i++)
+        close_fd(&d->disks[i].fd);
     layers_release(d->live->service, &d->from.hold);
     layers_release(d->live->service, &d->to.hold);
     buf_done(&d->records);
@@ -88,14 +98,15 @@ static void diff_finish(struct diffing *d, const struct err *err) {
 
 static void run_job(void *arg) {
     struct diffing *d = arg;
-    const int fds[COMPARE_FDS] = {
+    int fds[COMPARE_FDS_MAX] = {
         [FD_ROOT_BEFORE] = d->from.root,
         [FD_USR_BEFORE] = d->from.usr,
         [FD_ROOT_AFTER] = d->to.root,
         [FD_USR_AFTER] = d->to.usr,
-        [FD_DISK] = d->disk,
     };
-    d->failed = compare_run(d->live->service->place->libexec, &d->order, fds, COMPARE_FDS,
+    for (size_t i = 0; i < d->opened; i++)
+        fds[FD_DISKS + i] = d->disks[i].fd;
+    d->failed = compare_run(d->live->service->place->libexec, &d->order, fds, FD_DISKS + d->opened,
                             d->userns, &d->records, &d->err) < 0;
 }
 
@@ -112,16 +123,6 @@ static void job_done(void *arg) {
     diff_finish(d, d->failed ? &d->err : NULL);
 }
 
-static void disk_known(void *arg, int disk, int userns, const struct err *err) {
-    struct diffing *d = arg;
-    d->disk = disk;
-    d->userns = userns;
-    if (err)
-        diff_finish(d, err);
-    else
-        loop_work(d->live->service->loop, run_job, job_done, d);
-}
-
 /* Returns NULL, and answers the request with an error, if the machine has ended meanwhile. */
 static struct machine *machine_of(struct diffing *d) {
     struct err err;
@@ -132,14 +133,38 @@ static struct machine *machine_of(struct diffing *d) {
     return NULL;
 }
 
+static void disk_known(void *arg, int disk, int userns, const struct err *err);
+
+/* Opens the disks one after the other. The user namespace comes with the machine's own disk. */
+static void open_next_disk(struct diffing *d) {
+    bool own = d->opened + 1 == d->order.disk_count;
+    if (d->opened == d->order.disk_count)
+        loop_work(d->live->service->loop, run_job, job_done, d);
+    else if (machine_of(d))
+        d->live->service->driver->disk(d->live->machine, own ? NULL : d->disks[d->opened].name,
+                                       disk_known, d);
+}
+
+static void disk_known(void *arg, int disk, int userns, const struct err *err) {
+    struct diffing *d = arg;
+    if (err) {
+        diff_finish(d, err);
+        return;
+    }
+    d->disks[d->opened++].fd = disk;
+    if (userns >= 0)
+        d->userns = userns;
+    open_next_disk(d);
+}
+
 static void to_known(void *arg, int root, int usr, const struct err *err) {
     struct diffing *d = arg;
     d->to.root = root;
     d->to.usr = usr;
     if (err)
         diff_finish(d, err);
-    else if (machine_of(d))
-        d->live->service->driver->disk(d->live->machine, disk_known, d);
+    else
+        open_next_disk(d);
 }
 
 static void from_known(void *arg, int root, int usr, const struct err *err) {
@@ -154,11 +179,30 @@ static void from_known(void *arg, int root, int usr, const struct err *err) {
 
 /* ---- the two sides of a diff ---- */
 
+/* Returns the index of a disk in d->disks, where it is added. */
+static uint8_t disk_index(struct diffing *d, const char *name) {
+    uint32_t i = 0;
+    while (i < d->order.disk_count && strcmp(d->disks[i].name, name) != 0)
+        i++;
+    if (i == d->order.disk_count)
+        snprintf(d->disks[d->order.disk_count++].name, ID_SIZE, "%s", name);
+    return (uint8_t)i;
+}
+
 /*
- * Finds the layers that only one side has; they are above the layers that both have. A fork never
- * changes layers of its ancestors, so they are on the disk of this machine, or copies in the store,
- * which the worker does not see.
+ * Adds the layers of one side that are on the machine's own disk, or those on other disks: copies
+ * in the store, or layers of a machine that this one was forked from.
  */
+static void add_layers(struct diffing *d, const struct layers *l, bool own) {
+    for (size_t i = 0; i < l->count; i++) {
+        if ((strcmp(l->v[i].machine, d->live->row.id) == 0) != own)
+            continue;
+        d->order.disks[d->order.layer_count] = disk_index(d, l->v[i].machine);
+        d->order.layers[d->order.layer_count++] = l->v[i].number;
+    }
+}
+
+/* Finds the layers that only one side has; they are above the layers that both have. */
 static int differing_layers(struct diffing *d, struct err *err) {
     struct layers *a DEFER_FREE = xcalloc(2, sizeof(*a)), *b = a + 1;
     if (layers_parse(d->from.stack, a, err) < 0 || layers_parse(d->to.stack, b, err) < 0)
@@ -166,11 +210,11 @@ static int differing_layers(struct diffing *d, struct err *err) {
     while (a->count && b->count && a->v[a->count - 1].number == b->v[b->count - 1].number &&
            strcmp(a->v[a->count - 1].machine, b->v[b->count - 1].machine) == 0)
         a->count--, b->count--;
-    for (int i = 0; i < 2; i++)
-        for (size_t k = 0; k < a[i].count; k++) {
-            bool own = strcmp(a[i].v[k].machine, d->live->row.id) == 0;
-            d->order.layers[d->order.layer_count++] = own ? a[i].v[k].number : COMPARE_ALL;
-        }
+    add_layers(d, a, false);
+    add_layers(d, b, false);
+    disk_index(d, d->live->row.id);
+    add_layers(d, a, true);
+    add_layers(d, b, true);
     return 0;
 }
 
@@ -302,7 +346,6 @@ void service_diff(struct service *s, const struct caller *who, const char *machi
     *d = (struct diffing){.live = l,
                           .from = {.root = -1, .usr = -1},
                           .to = {.root = -1, .usr = -1},
-                          .disk = -1,
                           .userns = -1,
                           .records = BUF(2 * COMPARE_OUT_MAX),
                           .done = done,

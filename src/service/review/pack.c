@@ -111,6 +111,6 @@ bool changes_pack(struct live *l, const struct grant_row *grant, int archive, pa
                                   .arg = arg};
     sha256_init(&p->hash);
     live_ref(l);
-    l->service->driver->disk(l->machine, packing_disk_known, p);
+    l->service->driver->disk(l->machine, NULL, packing_disk_known, p);
     return true;
 }

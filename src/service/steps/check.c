@@ -264,7 +264,7 @@ static void begin_machine(void *arg) {
         next_machine(c);
         return;
     }
-    l->service->driver->disk(l->machine, disk_known, c);
+    l->service->driver->disk(l->machine, NULL, disk_known, c);
 }
 
 /* ---- all machines ---- */

@@ -140,7 +140,7 @@ static void measure_begin(void *arg) {
     else if (!l->machine || m->order.layer_count == 0)
         measure_finish(m, NULL);
     else
-        l->service->driver->disk(l->machine, disk_known, m);
+        l->service->driver->disk(l->machine, NULL, disk_known, m);
 }
 
 void service_measured(struct service *s, const struct caller *who, const char *machine, loop_fn *go,

@@ -122,7 +122,7 @@ bool steps_weigh(struct live *l, const struct layers *layers, loop_fn *done) {
     }
     live_ref(l);
     p->weighing = w;
-    l->service->driver->disk(l->machine, weigh_disk_known, w);
+    l->service->driver->disk(l->machine, NULL, weigh_disk_known, w);
     return true;
 }
 

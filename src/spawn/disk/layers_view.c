@@ -136,23 +136,30 @@ int layers_open_changes(struct spawner *s, const struct plan_message *m, struct 
     return r;
 }
 
+/* Opens the box's own disk and, if rootless, its user namespace. Returns their number, or -1. */
+static int view_disk(struct spawner *s, const struct box *box, int ret[2], struct err *err) {
+    int r = layers_clone_disk(s, box, 0, ret, 1);
+    if (r == 0 && s->rootless)
+        r = ret[1] = layers_open_userns(s, box);
+    if (r >= 0)
+        return ret[1] < 0 ? 1 : 2;
+    close_fd(&ret[0]);
+    return err_num(err, r, "cannot open the disk of machine '%s'", box->id);
+}
+
 int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err) {
     struct box *box = layers_live_box(s, m->plan.id, err);
     if (!box)
         return -1;
     bool disk = m->type == PLAN_DISK;
     ret_dirs[0] = ret_dirs[1] = -1;
-    int r = disk ? layers_clone_disk(s, box, 0, ret_dirs, 1)
-                 : view_stack(s, box, NULL, m->plan.stack, NULL, ret_dirs, err);
     m->type = PLAN_VIEW_IS;
-    if (disk && r == 0 && s->rootless)
-        r = ret_dirs[1] = layers_open_userns(s, box);
-    if (disk && r < 0) {
-        close_fd(&ret_dirs[0]);
-        err_num(err, r, "cannot open the disk of machine '%s'", box->id);
-    }
-    if (disk || r < 0)
-        return r < 0 ? -1 : ret_dirs[1] < 0 ? 1 : 2;
+    if (disk && m->text[0])
+        return layers_clone_named(s, m->text, ret_dirs, 1, err) < 0 ? -1 : 1;
+    if (disk)
+        return view_disk(s, box, ret_dirs, err);
+    if (view_stack(s, box, NULL, m->plan.stack, NULL, ret_dirs, err) < 0)
+        return -1;
     /* The root contains /usr, so there is no second directory: return an empty one. */
     if (ret_dirs[1] < 0)
         ret_dirs[1] = openat(s->maker.workshop, "empty", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -24,6 +24,7 @@ static void only_whole_orders_are_taken(void **state) {
                                                                                   "a/."};
     struct compare_order *o DEFER_FREE = calloc(1, sizeof(*o));
     o->task = COMPARE_TREES;
+    o->disk_count = 1;
     for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
         snprintf(o->under, sizeof(o->under), "%s", good[i]);
         assert_true(compare_order_ok(o));
@@ -35,7 +36,16 @@ static void only_whole_orders_are_taken(void **state) {
     o->under[0] = '\0';
     o->layer_count = COMPARE_LAYERS_MAX + 1;
     assert_false(compare_order_ok(o));
-    o->layer_count = 0;
+    o->layer_count = 1;
+    assert_true(compare_order_ok(o));
+    o->disks[0] = 1;
+    assert_false(compare_order_ok(o));
+    o->disk_count = 2;
+    assert_true(compare_order_ok(o));
+    o->disk_count = COMPARE_DISKS_MAX + 1;
+    assert_false(compare_order_ok(o));
+    o->disk_count = o->layer_count = 0;
+    assert_false(compare_order_ok(o));
     o->task = 9;
     assert_false(compare_order_ok(o));
     o->task = COMPARE_SIZES;
@@ -64,9 +74,13 @@ static const struct change *find(const struct change_list *l, const char *path) 
 static void compare(int before, int after, struct change_list *ret) {
     struct compare_order *o DEFER_FREE = calloc(1, sizeof(*o));
     struct buf out DEFER(buf_done) = BUF(1 << 20);
-    const int fds[COMPARE_FDS] = {before, before, after, after, before};
-    *o = (struct compare_order){
-        .task = COMPARE_TREES, .context = 3, .text = 1, .layer_count = 1, .layers = {77}};
+    const int fds[] = {before, before, after, after, before};
+    *o = (struct compare_order){.task = COMPARE_TREES,
+                                .context = 3,
+                                .text = 1,
+                                .layer_count = 1,
+                                .layers = {77},
+                                .disk_count = 1};
     compare_trees(o, fds, &out);
     assert_true(change_list_take(&out, ret));
 }

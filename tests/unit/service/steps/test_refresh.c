@@ -111,7 +111,8 @@ static int64_t version_of(struct world *w, const char *stack) {
 }
 
 /* Nobody can look into it: all its layers weigh the same. */
-static void disk_unseen(struct machine *m, machine_view_fn *done, void *arg) {
+static void disk_unseen(struct machine *m, const char *name, machine_view_fn *done, void *arg) {
+    (void)name;
     struct err err;
     (void)m;
     err_set(&err, ERR_UNSUPPORTED, "a disk that only remembers");
