@@ -48,8 +48,12 @@ void api_pending_decide(struct call *c) {
     char run[ID_SIZE];
     bool answers = strcmp(r->decision, "answer") == 0;
     struct err err;
-    if (answers != (r->text != NULL) || (question_is(id) && strcmp(r->decision, "approve") == 0) ||
-        (answers && !question_is(id))) {
+    if (answers && !question_is(id)) {
+        err_set(&err, ERR_INVALID, "'%s' is not the id of a question", id);
+        err_remedy(&err, "list questions with: carrel pending");
+        call_error(c, &err);
+    } else if (answers != (r->text != NULL) ||
+               (question_is(id) && strcmp(r->decision, "approve") == 0)) {
         err_set(&err, ERR_INVALID, "a question is answered with decision 'answer' and a text");
         err_remedy(&err, "carrel answer ID TEXT, or carrel deny ID");
         call_error(c, &err);

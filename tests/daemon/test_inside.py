@@ -179,6 +179,8 @@ def test_decision_must_fit_a_question(daemon):
         refused(400, "invalid", daemon.post, f"/v1/pending/{q['id']}", body)
     refused(400, "invalid", daemon.post, f"/v1/pending/{q['id']}", {"decision": "answer", "text": ""})
     refused(400, "invalid", daemon.post, "/v1/pending/a-000000000000", {"decision": "answer", "text": "x"})
+    wrong = carrel(daemon, "answer", "q-1", "x")
+    assert wrong.stderr == "carrel: 'q-1' is not the id of a question: list questions with: carrel pending\n"
     assert questions(daemon, m)
 
 
