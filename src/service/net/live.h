@@ -87,6 +87,9 @@ void net_trust(struct live *l, service_done_fn *done, void *arg);
 /* Returns the environment variables that commands get for the network (certificates, placeholders
  * of secrets): alternating names and values. */
 const struct texts *net_env(struct live *l);
+/* Whether a rule lets some request of the machine reach models.carrel, perhaps after an approval.
+ */
+bool net_reaches_models(const struct live *l);
 
 /* ---- secrets.c ---- */
 

@@ -106,6 +106,16 @@ const struct texts *net_env(struct live *l) {
     return &l->net->env;
 }
 
+bool net_reaches_models(const struct live *l) {
+    const struct policy_query q = {.host = MODELS_HOST,
+                                   .port = 80,
+                                   .knows_protocol = true,
+                                   .protocol = PROTOCOL_HTTP,
+                                   .now_ms = wall_ms()};
+    const struct policy_answer a = policy_decide(gate_policy(l->gate), &q);
+    return a.want != POLICY_KNOWN || a.action != POLICY_DENY;
+}
+
 /* ---- creating and restoring the authority ---- */
 
 static int trust_keep(struct live *l, struct authority *a, struct err *err) {
