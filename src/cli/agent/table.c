@@ -308,7 +308,7 @@ int agent_check_models(const struct agent *a, struct err *err) {
     err_set(err, ERR_DENIED, "the daemon has no key for the models of agent '%s' (format %s)",
             a->row->name, a->row->format);
     return err_remedy(err,
-                      "start it with %s in its environment, or add a provider with "
-                      "key_secret=NAME to [models] of carrel.conf and run carrel secret set NAME%s",
+                      "start the daemon with %s, or add a provider with key_secret=NAME to "
+                      "[models] of carrel.conf%s",
                       variable, a->row->login ? "; or use a subscription: --login" : "");
 }
