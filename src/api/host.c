@@ -132,8 +132,8 @@ void api_events(struct call *c) {
 /* ---- status and metrics ---- */
 
 /* Counters of the spawner that include machines of all owners. */
-static const char *const box_counts[] = {"boxes",     "alive", "created",
-                                         "fallbacks", "pool",  "networks"};
+static const char *const box_counts[] = {"boxes", "alive",    "created", "fallbacks",
+                                         "pool",  "networks", "cgroups"};
 
 /* Returns the status of the spawner without data of other owners. The caller frees it. */
 static char *box_status(struct call *c, const char *text) {

@@ -95,7 +95,7 @@ static void load_image(struct live *l) {
     struct err err;
     if (!image_id_valid(l->row.image))
         return;
-    l->image = live_image_load(l->service, l->row.image, &err);
+    l->image = live_image_load(l->service, l->row.owner, l->row.image, &err);
     if (!l->image)
         log_line(LOG_WARN, "service", "%s id=%s", err.text, l->row.id);
 }

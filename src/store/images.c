@@ -67,13 +67,14 @@ int store_image_delete(struct store *s, const char *owner, const char *name, str
     return changed ? 0 : err_set(err, ERR_NOT_FOUND, "image '%.60s' does not exist", name);
 }
 
-static int images_count(struct store *s, enum statement id, const char *image, uint64_t *ret,
-                        struct err *err) {
+static int images_count(struct store *s, enum statement id, const char *image, const char *owner,
+                        uint64_t *ret, struct err *err) {
     QUERY;
     *ret = 0;
     if (query_start(&q, s, id, err) < 0)
         return -1;
     query_text(&q, 1, image);
+    query_text(&q, 2, owner);
     if (query_step(&q, err) < 0)
         return -1;
     *ret = (uint64_t)sqlite3_column_int64(q.stmt, 0);
@@ -93,9 +94,10 @@ int store_image_totals(struct store *s, struct image_totals *ret, struct err *er
 }
 
 int store_image_uses(struct store *s, const char *id, uint64_t *ret, struct err *err) {
-    return images_count(s, STMT_IMAGE_USES, id, ret, err);
+    return images_count(s, STMT_IMAGE_USES, id, NULL, ret, err);
 }
 
-int store_image_machines(struct store *s, const char *id, uint64_t *ret, struct err *err) {
-    return images_count(s, STMT_IMAGE_MACHINES, id, ret, err);
+int store_image_machines(struct store *s, const char *owner, const char *id, uint64_t *ret,
+                         struct err *err) {
+    return images_count(s, STMT_IMAGE_MACHINES, id, owner, ret, err);
 }

@@ -46,8 +46,9 @@ struct image_totals {
 int store_image_totals(struct store *s, struct image_totals *ret, struct err *err);
 
 /*
- * Counts the names and live machines that use the tree; store_image_machines() counts only the
- * machines.
+ * Counts the names and live machines of all owners that use the tree. store_image_machines()
+ * counts only the machines: of all owners if owner is NULL. Tell an owner only of its own.
  */
 int store_image_uses(struct store *s, const char *id, uint64_t *ret, struct err *err);
-int store_image_machines(struct store *s, const char *id, uint64_t *ret, struct err *err);
+int store_image_machines(struct store *s, const char *owner, const char *id, uint64_t *ret,
+                         struct err *err);

@@ -551,7 +551,7 @@ static const struct {
                          " AND image != 'host')",
                          NULL},
     [STMT_IMAGE_MACHINES] = {"SELECT count(*) FROM machines WHERE image = ?1 AND state < 6"
-                             " AND image != 'host'",
+                             " AND image != 'host' AND (?2 IS NULL OR owner = ?2)",
                              NULL},
 };
 

@@ -456,3 +456,46 @@ def test_an_image_of_a_tainted_machine_taints_what_is_made_from_it(daemon, small
     daemon.restart()
     again = daemon.machine(image="theirs")
     assert daemon.get(f"/v1/machines/{again}/net").get("tainted") == "WORD"
+
+
+def told(client, machine):
+    """All that an owner is told of images, except ids and what the image itself consists of."""
+    views = [*client.get("/v1/images")["images"], client.get(f"/v1/machines/{machine}")]
+    return json.dumps([views, client.get("/v1/status"), client.request("GET", "/metrics", raw=True).decode()])
+
+
+def test_owner_is_told_nothing_of_another_owner_with_the_same_image(fresh, rootfs):
+    """Both have the same files, so both have the same tree on the disk."""
+    daemon = fresh("--listen", "127.0.0.1:0")
+    theirs, mine, admin = (daemon.tcp(owner=o, scopes=s) for o, s in (
+        ("theirs", ["read", "run"]), ("mine", ["read", "run"]), ("admin", ["read", "run", "admin"])))
+    for client, name in ((theirs, "a-secret"), (theirs, "build:theirs"), (mine, "mine"), (mine, "build:mine")):
+        put(client, rootfs.read_bytes(), name=name)
+    for _ in range(3):
+        theirs.machine(image="a-secret")
+    m = mine.machine(image="mine")
+    assert mine.get(f"/v1/machines/{m}")["image"] in ("mine", "build:mine")
+    assert [i["machines"] for i in mine.get("/v1/images")["images"]] == [1, 1]
+    assert [i["machines"] for i in theirs.get("/v1/images")["images"]] == [3, 3], "the control"
+    assert mine.get("/v1/images/mine")["machines"] == 1
+    assert "secret" not in told(mine, m) and "theirs" not in told(mine, m)
+    assert "cgroups" not in mine.get("/v1/status")["box"] and "cgroups" in admin.get("/v1/status")["box"]
+    # A machine outlives the names of its image.
+    mine.delete("/v1/images/mine")
+    mine.delete("/v1/images/build:mine")
+    daemon.restart()
+    mine.port = theirs.port = daemon.port
+    assert mine.get(f"/v1/machines/{m}")["image"].startswith("i-")
+    assert "secret" not in told(mine, m)
+    assert "secret" in told(theirs, theirs.machines()[0]["id"]), "the control"
+
+
+def test_machines_of_another_owner_do_not_keep_build_steps_of_mine(fresh, rootfs):
+    daemon = fresh("--listen", "127.0.0.1:0")
+    theirs, mine = (daemon.tcp(owner=o, scopes=["read", "run"]) for o in ("theirs", "mine"))
+    for client in (theirs, mine):
+        put(client, rootfs.read_bytes(), name="build:step")
+    m = theirs.machine(image="build:step")
+    assert mine.post("/v1/images/prune")["removed"] == 1
+    assert theirs.post("/v1/images/prune")["removed"] == 0, "the control"
+    assert theirs.exec(m, "echo works")["stdout"] == "works\n"

@@ -13,7 +13,7 @@
 struct image_view {
     const char *id, *name, *owner, *origin;
     uint64_t created_ms, bytes, entries;
-    uint64_t machines;  /* number of live machines that use the image */
+    uint64_t machines;  /* number of live machines of its owner that use the image */
     const char *stored; /* "erofs" (a mounted file) or "directory" */
     uint64_t layers;    /* its own and those of the images below it */
     const char *config; /* JSON: env, user, workdir ... */
@@ -31,7 +31,8 @@ void service_image_remove(struct service *s, const struct caller *who, const cha
 /* Adds a name to an image. */
 void service_image_tag(struct service *s, const struct caller *who, const char *ref,
                        const char *name, service_image_fn *done, void *arg);
-/* Deletes names of intermediate images of builds (`build:...`) that no machine uses. */
+/* Deletes names of intermediate images of builds (`build:...`) that no machine of the owner uses.
+ */
 int service_image_prune(struct service *s, const struct caller *who, uint64_t *ret_count,
                         uint64_t *ret_bytes, struct err *err);
 

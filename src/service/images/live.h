@@ -17,10 +17,12 @@ struct service_images;
 struct service_images *service_images_new(void);
 void service_images_free(struct service_images *i);
 
-/* Reads image.json of a tree. Returns NULL and sets *err if the image cannot be used. */
-struct live_image *live_image_load(struct service *s, const char *id, struct err *err);
+/* Reads image.json of a tree, for a machine of this owner. Returns NULL and sets *err if the image
+ * cannot be used. */
+struct live_image *live_image_load(struct service *s, const char *owner, const char *id,
+                                   struct err *err);
 void live_image_free(struct live_image *i);
-/* the name of the image, or the beginning of its id */
+/* a name that the owner gave the image, or else the beginning of its id */
 const char *live_image_name(const struct live_image *i);
 const struct exec_defaults *live_image_defaults(const struct live_image *i);
 

@@ -108,7 +108,7 @@ static int prune_rows(struct service *s, const struct image_list *list, uint64_t
         const struct image_row *row = &list->rows[i];
         if (!image_is_step(row->name))
             continue;
-        if (store_image_machines(s->store, row->id, &machines, err) < 0)
+        if (store_image_machines(s->store, row->owner, row->id, &machines, err) < 0)
             return -1;
         if (machines)
             continue;

@@ -117,7 +117,7 @@ void seal_rest(struct service *s, const char *id) {
     int images DEFER_CLOSE = images_open(s);
     int dir DEFER_CLOSE = images < 0 ? -1 : dir_open(images, id);
     if (dir >= 0 && has(dir, file_name) && has(dir, tree_name) &&
-        store_image_machines(s->store, id, &machines, &err) == 0 && machines == 0)
+        store_image_machines(s->store, NULL, id, &machines, &err) == 0 && machines == 0)
         drop_tree(s, id, rest_gone, s);
 }
 

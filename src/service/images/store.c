@@ -167,22 +167,25 @@ static void config_unref(struct image_config *c) {
     free(c);
 }
 
-static void find_name(struct service *s, const char *id, char ret[IMAGE_NAME_SIZE]) {
+/* Another owner may have the same image. Its names are not told. */
+static void find_name(struct service *s, const char *owner, const char *id,
+                      char ret[IMAGE_NAME_SIZE]) {
     struct image_row row;
     struct err err;
-    if (store_image_find(s->store, NULL, id, &row, &err) == 0)
+    if (store_image_find(s->store, owner, id, &row, &err) == 0)
         snprintf(ret, IMAGE_NAME_SIZE, "%s", row.name);
     else
         snprintf(ret, IMAGE_NAME_SIZE, "%.14s", id);
 }
 
-struct live_image *live_image_load(struct service *s, const char *id, struct err *err) {
+struct live_image *live_image_load(struct service *s, const char *owner, const char *id,
+                                   struct err *err) {
     struct image_config *config = config_ref(s, id, err);
     if (!config)
         return NULL;
     struct live_image *i = xnew(struct live_image);
     i->config = config;
-    find_name(s, id, i->name);
+    find_name(s, owner, id, i->name);
     return i;
 }
 
@@ -408,6 +411,6 @@ void image_view_of(struct service *s, const struct image_row *row, char **config
                                .stored = is_file(s, row->id) ? "erofs" : "directory",
                                .layers = 1 + below.count,
                                .config = *config ? *config : "{}"};
-    if (store_image_machines(s->store, row->id, &ret->machines, &err) < 0)
+    if (store_image_machines(s->store, row->owner, row->id, &ret->machines, &err) < 0)
         log_line(LOG_WARN, "service", "%s", err.text);
 }

@@ -55,7 +55,7 @@ static int world_free(void **state) {
 
 static struct live_image *load(struct world *w, int image) {
     struct err err;
-    struct live_image *i = live_image_load(&w->service, ids[image], &err);
+    struct live_image *i = live_image_load(&w->service, "ann", ids[image], &err);
     assert_non_null(i);
     return i;
 }
