@@ -120,7 +120,7 @@ test-vm-cross:
 
 # The agents of `carrel agent`, downloaded once (about 700 MB), with a scripted model.
 test-agents: setup-test all
-	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/agent/real_agents.py tests/agent/real_logins.py
+	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/agent/real_agents.py tests/agent/real_budget.py tests/agent/real_logins.py
 	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/agent/many_files.py
 	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/mcp/real_clients.py
 

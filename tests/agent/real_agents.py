@@ -30,8 +30,8 @@ EDIT_AND_TEST = "echo by-model >>old.txt; sh test.sh"
 
 
 class Real(Agents):
-    def __init__(self, port):
-        super().__init__(conf=CONF.format(port=port))
+    def __init__(self, port, more=""):
+        super().__init__(conf=CONF.format(port=port) + more)
         self.env["XDG_DATA_HOME"] = str(BUILD / "agents")
         self.env["PATH"] = os.environ["PATH"]
 
@@ -78,7 +78,7 @@ def repo(repo):
 failed = {}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def installed(real_session):
     """Downloads the agent; without npm or a network the test is skipped, with the reason."""
     def install(name):
