@@ -53,6 +53,25 @@ def refused(code, do, *args, **kw):
     return e.value
 
 
+def test_a_cut_upload_leaves_nothing_behind(files, daemon):
+    """The temporary file is there while the upload goes on, and nothing was written when it is cut."""
+    files.put(HOME + "/note", b"old")
+
+    def names():
+        return daemon.exec(files.machine, "ls -A")["stdout"].split()
+
+    before = names()
+    c = daemon.connect()
+    c.putrequest("PUT", f"{files.url}?path={HOME}/note")
+    c.putheader("Content-Length", "1000000")
+    c.endheaders()
+    c.send(b"x" * 500_000)
+    daemon.until(lambda: len(names()) == len(before) + 1)
+    c.close()
+    daemon.until(lambda: names() == before)
+    assert files.read(HOME + "/note") == b"old"
+
+
 def test_a_file_is_written_and_read(files):
     content = os.urandom(300000)
     written = files.put(HOME + "/f", content, mode=600)

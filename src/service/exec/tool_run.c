@@ -95,10 +95,13 @@ static void maybe_end(struct tool_run *t) {
 
 /* ---- stop and time limit ---- */
 
+/* The tool `put` removes its temporary file when it gets SIGTERM; SIGKILL would leave it behind. */
 static void tell_to_die(const struct tool_run *t) {
-    struct frame_head head = {.type = MSG_KILL, .id = t->command.id};
+    bool is_put = strcmp(t->argv[0], "put") == 0;
+    const struct msg_signal term = {.number = SIGTERM};
+    struct frame_head head = {.type = is_put ? MSG_SIGNAL : MSG_KILL, .id = t->command.id};
     if (t->live->machine && !t->waits)
-        guest_tell(t->live->machine->guest, head, NULL, NULL);
+        guest_tell(t->live->machine->guest, head, is_put ? &term : NULL, NULL);
 }
 
 static void on_time(void *arg) {
