@@ -28,6 +28,7 @@
 #include "operator/operator.h"
 #include "service/notify.h"
 #include "service/service.h"
+#include "service/tickets.h"
 #include "store/accounts.h"
 #include "store/conf.h"
 #include "store/db.h"
@@ -198,6 +199,19 @@ static int may_listen(struct daemon *d, const char *host, struct err *err) {
     return err_remedy(err, "create a token first: carrel token new");
 }
 
+/* An address that stands for all addresses is no destination, so the URL names this host. */
+static void tell_address(struct daemon *d, const char *host, uint16_t port) {
+    char url[128], path[PLACE_SIZE + 16];
+    bool is_ipv6 = strchr(host, ':') != NULL;
+    if (strcmp(host, "0.0.0.0") == 0)
+        host = "127.0.0.1";
+    else if (strcmp(host, "::") == 0)
+        host = "::1";
+    snprintf(url, sizeof(url), is_ipv6 ? "http://[%s]:%u" : "http://%s:%u", host, port);
+    snprintf(path, sizeof(path), "%s/carrel.sock", d->place.run);
+    service_set_address(d->service, port ? url : "", path);
+}
+
 static int listen_tcp(struct daemon *d, const char *where, struct err *err) {
     char host[64];
     uint64_t port;
@@ -218,6 +232,7 @@ static int listen_tcp(struct daemon *d, const char *where, struct err *err) {
                        &bound, err) < 0)
         return err_wrap(err, "cannot listen on '%s'", where);
     log_line(LOG_NOTE, "daemon", "listening address=%s port=%u", host, bound);
+    tell_address(d, host, bound);
     return 0;
 }
 
@@ -232,6 +247,7 @@ static int listen_all(struct daemon *d, struct err *err) {
         return err_sys(err, "cannot let all users enter run directory '%s'", d->place.run);
     if (api_listen_unix(d->api, path, for_all ? 0666 : 0600, err) < 0)
         return -1;
+    tell_address(d, "", 0);
     if (for_all && mark_shared(d, err) < 0)
         return -1;
     d->has_pid = write_pid(d, err) == 0;

@@ -52,6 +52,12 @@ static int authenticate(struct api *api, const struct http_exchange *x, struct c
         err, "create one with `carrel token new` and send it as Authorization: Bearer TOKEN");
 }
 
+int api_caller(const struct call *c, struct caller *ret, struct err *err) {
+    if (!c->http->peer->local && !http_field_find(c->http->head, "Authorization"))
+        return 0;
+    return authenticate(c->api, c->http, ret, err) < 0 ? -1 : 1;
+}
+
 /* ---- dispatch ---- */
 
 static void api_destroy(struct api *api) {

@@ -14,6 +14,7 @@
 #include "base/defer.h"
 #include "base/parse.h"
 #include "io/http_uri.h"
+#include "service/tickets.h"
 
 static const struct {
     enum err_code code;
@@ -106,6 +107,8 @@ static void call_free(struct call *c) {
         schema_done(c->route->request, c->request);
         free(c->request);
     }
+    if (c->ticket)
+        service_ticket_unref(c->ticket);
     json_decref(c->json);
     free(c->warnings);
     for (size_t i = 0; i < c->query_count; i++)

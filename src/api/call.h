@@ -58,6 +58,9 @@ struct call {
     char machine[ID_SIZE];          /* machine that on_end deletes */
     char used[ID_SIZE];             /* cell machine that stays awake until the call ends */
     char *warnings;                 /* warnings about a machine created for this call */
+    struct ticket *ticket;          /* the ticket that allows the call, or NULL */
+    uint64_t moved;                 /* bytes of a file that were read or written */
+    bool whole;                     /* the file was written, or read to its end */
     /* Set by the dispatcher. */
     uint64_t started_us;
     int status;

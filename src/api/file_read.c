@@ -28,6 +28,7 @@ struct download {
     bool begun, full, failed;
     bool refused; /* the range is not satisfiable: answer 416 */
     bool asking;  /* ask_more() is running; a reply may call it again */
+    bool head;    /* a request HEAD: the first reply tells the size */
     struct err refusal;
 };
 
@@ -55,6 +56,7 @@ static void ask_more(struct download *d) {
     d->asking = false;
     if (d->flying || !(d->failed || (d->begun && d->next.offset >= d->end)))
         return;
+    c->whole = d->begun && !d->failed && !d->left && d->end == d->seen.size && !call_is_gone(c);
     if (d->begun)
         call_end(c);
     else if (!d->refused)
@@ -94,12 +96,15 @@ static bool begin_download(struct download *d, const struct msg_read_data *m) {
         d->next.offset = first;
     else if (d->next.offset > d->end)
         d->next.offset = d->end;
+    if (d->head)
+        d->next.offset = d->end;
     return first == asked && !d->range.suffix;
 }
 
 static void write_piece(struct download *d, const struct msg_bytes *data) {
     uint32_t n = data->n < d->left ? data->n : (uint32_t)d->left;
     d->left -= n;
+    d->call->moved += n;
     d->full = !call_write(d->call, data->p, n);
 }
 
@@ -139,12 +144,10 @@ static void download_gone(struct call *c) {
     ask_more(d);
 }
 
-void api_file_read(struct call *c) {
-    struct msg_path m;
-    if (file_words(c, &m) < 0)
-        return;
+void file_download(struct call *c, const struct msg_path *m) {
     struct download *d = xnew(struct download);
-    *d = (struct download){.call = c, .end = INT64_MAX};
+    *d = (struct download){
+        .call = c, .end = INT64_MAX, .head = http_text_is(c->http->head->method, "HEAD")};
     /* Responses have no ETag, so If-Range never matches. */
     if (!http_field_find(c->http->head, "If-Range"))
         d->range = http_range_parse(http_field_only(c->http->head, "Range"));
@@ -152,9 +155,15 @@ void api_file_read(struct call *c) {
         d->first = d->range.first;
     if (d->range.given && !d->range.suffix && d->range.last < INT64_MAX)
         d->end = d->range.last + 1;
-    d->next = (struct msg_read){.uid = m.uid, .gid = m.gid, .offset = d->first, .path = m.path};
+    d->next = (struct msg_read){.uid = m->uid, .gid = m->gid, .offset = d->first, .path = m->path};
     c->user = d;
     c->on_gone = download_gone;
     c->on_drain = download_drained;
     ask_more(d);
+}
+
+void api_file_read(struct call *c) {
+    struct msg_path m;
+    if (file_words(c, &m) == 0)
+        file_download(c, &m);
 }

@@ -10,6 +10,12 @@
 int api_status_of(enum err_code code);
 void api_call_ended(struct call *c);
 
+/*
+ * Authenticates the peer of a route without a scope. 1: *ret is the caller; 0: no credentials were
+ * sent, and the peer is not on this host's socket; -1: they are wrong.
+ */
+int api_caller(const struct call *c, struct caller *ret, struct err *err);
+
 /* Parses the query; unknown parameters are an error. */
 int call_read_query(struct call *c, struct err *err);
 

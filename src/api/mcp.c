@@ -61,7 +61,8 @@ static void put_clipped(struct jot *j, const char *name, const char *text, size_
         jot_bool(j, "cut", true);
 }
 
-static void note_call(struct mcp_user *u, const struct mcp_request *r,
+/* A result that is a credential is not recorded. */
+static void note_call(struct mcp_user *u, const struct mcp_request *r, const struct tool *t,
                       const struct act_result *result) {
     struct buf line DEFER(buf_done) = BUF(64 << 10);
     struct jot j = JOT(&line);
@@ -72,7 +73,7 @@ static void note_call(struct mcp_user *u, const struct mcp_request *r,
     put_clipped(&j, "arguments", arguments ? arguments : "{}", 4000);
     if (result->err)
         jot_string(&j, "error", result->err->text);
-    else
+    else if (!(t->hints & TOOL_OUTSIDE))
         put_clipped(&j, "result", result->json, 4000);
     jot_end(&j, '}');
     if (!j.failed)
@@ -218,7 +219,7 @@ static void call_done(void *arg, const struct act_result *result) {
         calling_free(c);
         return;
     }
-    note_call(u, r, result);
+    note_call(u, r, c->tool, result);
     jot_object(&j, NULL);
     if (result->err)
         put_failure(&j, result);

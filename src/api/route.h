@@ -91,6 +91,9 @@ void api_file_symlink(struct call *c);
 void api_tar_read(struct call *c);
 void api_tar_write(struct call *c);
 void api_file_watch(struct call *c);
+/* tickets.c */
+void api_ticket_read(struct call *c);
+void api_ticket_write(struct call *c);
 /* net.c */
 void api_net_show(struct call *c);
 void api_net_add(struct call *c);

@@ -568,6 +568,13 @@ const struct route routes[] = {
      "Show the status of the daemon and its host", "$URL/v1/status", api_status, NULL},
     {"GET", "/metrics", "metrics", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/plain",
      "Read metrics for Prometheus", "$URL/metrics", api_metrics, NULL},
+    {"GET", "/v1/transfers/{}", "transfer_download", 0, BODY_NONE, NULL, NULL, 200,
+     "application/octet-stream",
+     "Download the file of a ticket, whole or by Range; the ticket replaces the token",
+     "$URL/v1/transfers/$DOWNLOAD", api_ticket_read, NULL},
+    {"PUT", "/v1/transfers/{}", "transfer_upload", 0, BODY_STREAM, NULL, &written_schema, 200, NULL,
+     "Upload the file of a ticket, all or nothing; the ticket replaces the token",
+     "-X PUT $URL/v1/transfers/$UPLOAD -d hello", api_ticket_write, NULL},
     {"GET", "/v1/openapi.json", "openapi", 0, BODY_NONE, NULL, NULL, 200, NULL,
      "Read this API as an OpenAPI 3.1 document", "$URL/v1/openapi.json", api_openapi, NULL},
     {"GET", "/healthz", "healthz", 0, BODY_NONE, NULL, NULL, 200, "text/plain",
@@ -634,7 +641,7 @@ static const char *param_name(const char *path, const char *at) {
                 {"/secrets/", "secret"},   {"/runs/", "run"},      {"/changesets/", "changeset"},
                 {"/builds/", "build"},     {"/files/", "archive"}, {"/images/", "image"},
                 {"/exposures/", "port"},   {"/grants/", "grant"},  {"/boxes/", "box"},
-                {"/volumes/", "volume"},   {"/logins/", "login"}};
+                {"/volumes/", "volume"},   {"/logins/", "login"},  {"/transfers/", "ticket"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         size_t n = strlen(rows[i].before);
         if ((size_t)(at - path) >= n && memcmp(at - n, rows[i].before, n) == 0)

@@ -110,6 +110,7 @@ static void upload_piece(struct call *c, const char *bytes, size_t n) {
     struct transfer *t = c->user;
     struct err err;
     t->body_ended = n == 0;
+    c->moved += n;
     if (n && !buf_add(t->unpack ? &t->packed : &t->rest, bytes, n)) {
         err_set(&err, ERR_LIMIT, "the machine does not read the body of the request");
         upload_fail(t, &err);
@@ -153,16 +154,17 @@ static void upload_ended(void *arg, int status, const char *answer, const char *
         tool_said(said, &err);
         call_error(c, &err);
     } else {
+        c->whole = true;
         answer_written(c, answer, status == MSG_TOOL_PARTLY ? said : "");
     }
 }
 
-static void start_upload(struct call *c, const char *verb, const char *const *argv, bool packed) {
+static void start_upload(struct call *c, const char *verb, const char *const *argv,
+                         const char *user, bool packed) {
     struct transfer *t = transfer_new(c);
     struct err err;
     const struct tool_events events = {.arg = t, .room = upload_room, .ended = upload_ended};
-    t->tool = service_tool(c->service, &c->who, c->params[0], verb, argv, call_query(c, "user"),
-                           &events, &err);
+    t->tool = service_tool(c->service, &c->who, c->params[0], verb, argv, user, &events, &err);
     if (!t->tool) {
         transfer_free(t);
         call_error(c, &err);
@@ -172,6 +174,10 @@ static void start_upload(struct call *c, const char *verb, const char *const *ar
         t->unpack = zunpack_new();
     c->on_gone = transfer_gone;
     call_body(c, INT64_MAX, upload_piece);
+}
+
+void file_upload(struct call *c, const char *const *argv, const char *user) {
+    start_upload(c, "file.write", argv, user, false);
 }
 
 static bool is_condition(const char *text) {
@@ -218,7 +224,7 @@ void api_file_write(struct call *c) {
                                 mode ? mode : "644",
                                 call_flag(c, "sync") ? "sync" : NULL,
                                 NULL};
-    start_upload(c, "file.write", argv, false);
+    file_upload(c, argv, call_query(c, "user"));
 }
 
 /* Reads ?compress=zstd. -1: the call was answered with an error. */
@@ -258,7 +264,7 @@ void api_tar_write(struct call *c) {
     const char *const argv[] = {"untar", m.path.s, NULL};
     bool packed = false;
     if (body_is_packed(c, &packed) == 0)
-        start_upload(c, "file.untar", argv, packed);
+        start_upload(c, "file.untar", argv, call_query(c, "user"), packed);
 }
 
 /* ---- archives as a response ---- */

@@ -1,12 +1,13 @@
 /*
- * `put PATH IF MODE [sync]` replaces a file by stdin, completely or not at all, and only if the
- * present file meets the condition IF. `sha256 PATH` prints hash and size of a file.
+ * `put PATH IF MODE [sync [nofollow]]` replaces a file by stdin, completely or not at all, and only
+ * if the present file meets the condition IF. `sha256 PATH` prints hash and size of a file.
  *
  * IF is "any", "absent", or the hash that the present file must have. It is checked before stdin is
  * read and again before the rename; for "absent" the rename itself fails if a file exists. MODE
  * (octal) applies to a new file; an existing file keeps its mode and owner. stdout gets the hash
  * and size of the new file. If the condition is not met, stdout gets those of the present file, or
- * "absent". SIGTERM removes the temporary file and ends the tool. A link at PATH is followed.
+ * "absent". SIGTERM removes the temporary file and ends the tool. A link at PATH is followed,
+ * or with `nofollow` refused.
  */
 #include <limits.h>
 #include <signal.h>
@@ -103,9 +104,9 @@ int tool_sha256(char **argv) {
 }
 
 /* Sets the directory and name of the file, which may not exist yet. */
-static void locate(const char *path) {
+static void locate(const char *path, bool follow) {
     char own[32];
-    int fd DEFER_CLOSE = sys_open(AT_FDCWD, path, O_PATH, 0);
+    int fd DEFER_CLOSE = sys_open(AT_FDCWD, path, O_PATH | (follow ? 0 : O_NOFOLLOW), 0);
     ssize_t n =
         fd >= 0 ? readlinkat(usage_files.proc, own_path(fd, own), put.path, sizeof(put.path) - 1)
                 : -1;
@@ -206,9 +207,9 @@ int tool_put(char **argv) {
     const char *path = argv[1], *condition = path ? argv[2] : NULL;
     const char *mode = condition ? argv[3] : NULL;
     if (!mode || *path != '/')
-        tool_fail(EINVAL, "usage:", "put PATH any|absent|HASH MODE [sync]");
+        tool_fail(EINVAL, "usage:", "put PATH any|absent|HASH MODE [sync [nofollow]]");
     bool sync = argv[4] != NULL;
-    locate(path);
+    locate(path, !(sync && argv[5]));
     put.before = content_of(put.dir, put.name, O_NOFOLLOW, path);
     if (!is_met(condition, &put.before))
         return unmet(path);

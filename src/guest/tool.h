@@ -8,7 +8,7 @@
  *   tar PATH                  packs a directory (or one file) to stdout
  *   untar DIR                 unpacks stdin into an existing directory
  *   sha256 PATH               "HASH SIZE\n" of a regular file
- *   put PATH IF MODE [sync]   replaces the file by stdin, atomically: see guest/put.c
+ *   put PATH IF MODE [sync [nofollow]]   replaces the file by stdin, atomically: see guest/put.c
  *
  * Exit status: enum msg_tool_status. stderr gets one line per error: "ERRNO WHAT PATH". ERRNO is 0
  * for an error that is not from a system call.

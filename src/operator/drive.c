@@ -249,7 +249,7 @@ const struct tool *live_tool(const struct live_run *l, const char *name) {
     const struct tool *own = own_tool_find(name), *t = own ? own : tool_find(l->box, name);
     if (l->is_child && own && own->start == tool_spawn)
         return NULL;
-    return t && mode_offers(l->mode, l->menu, name, own) ? t : NULL;
+    return t && !(t->hints & TOOL_OUTSIDE) && mode_offers(l->mode, l->menu, name, own) ? t : NULL;
 }
 
 static const struct tool *find_tool(void *arg, const char *name) {

@@ -297,12 +297,12 @@ static int check_money(const struct live_run *l, const struct operator_request *
 }
 
 /* The machine does not exist yet, so find tools in the whole table. A run is bound to one machine
- * and gets no TOOL_ALONE tools. */
+ * and gets no TOOL_ALONE tools. Its model has no host for TOOL_OUTSIDE. */
 static const struct tool *find_any(void *arg, const char *name) {
     (void)arg;
     for (size_t i = 0; i < tool_count; i++)
         if (strcmp(tools[i].name, name) == 0)
-            return tools[i].hints & TOOL_ALONE ? NULL : &tools[i];
+            return tools[i].hints & (TOOL_ALONE | TOOL_OUTSIDE) ? NULL : &tools[i];
     return NULL;
 }
 

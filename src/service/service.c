@@ -22,6 +22,7 @@
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
 #include "service/strays.h"
+#include "service/tickets.h"
 #include "service/volumes/live.h"
 
 enum {
@@ -297,6 +298,7 @@ void service_free(struct service *s) {
     service_execs_free(s->execs);
     service_review_free(s->review);
     service_volumes_free(s);
+    tickets_free(s);
     tool_counts_done(&s->tool_calls);
     free(s);
 }

@@ -127,7 +127,9 @@ struct service {
     struct service_net *net;
     struct service_review *review;
     struct service_volumes *volumes;
-    struct map machines; /* id -> struct live */
+    struct map machines;            /* id -> struct live */
+    struct map tickets;             /* hash -> struct ticket (tickets.h) */
+    char address[128], socket[128]; /* where clients reach the API */
     struct loop_timer *tick;
     struct trimming *trimming; /* set while old data is deleted */
     uint64_t trim_again_ms, changesets_look_ms;

@@ -44,6 +44,8 @@ const struct taint_flow_row taint_flows[TAINT_FLOWS] = {
                         "before anything in it runs, or before it is granted"},
     [TAINT_SHARED] = {"shared", "machine", "machines with a directory that it may write to",
                       "when one of them is tainted, or another one is created"},
+    [TAINT_UPLOAD] = {"upload", "holder of a ticket, or the conversation that asked for it",
+                      "machine", "before the first byte is written"},
 };
 
 /* ---- paths ---- */
@@ -117,7 +119,7 @@ static int join_sharers(struct live *from, struct err *err);
 static void tell_tainted(struct live *to, enum taint_flow flow) {
     const char *source = taint_of(to);
     char why[TAINT_SOURCE_SIZE + 80];
-    if (flow == TAINT_NETWORK || flow == TAINT_UNTRUSTED)
+    if (flow == TAINT_NETWORK || flow == TAINT_UNTRUSTED || flow == TAINT_UPLOAD)
         snprintf(why, sizeof(why), "it read from %s", source);
     else
         snprintf(why, sizeof(why), "%s: data from %s", taint_flows[flow].name, source);

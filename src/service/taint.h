@@ -27,6 +27,7 @@ enum taint_flow {
     TAINT_SHIP,
     TAINT_HANDOVER,
     TAINT_SHARED,
+    TAINT_UPLOAD,
     TAINT_FLOWS,
 };
 

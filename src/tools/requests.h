@@ -186,6 +186,17 @@ struct joined_output {
     uint64_t images;
 };
 
+struct transfer_input {
+    const char *machine;
+    const char *path, *way, *user;
+    struct given life_s;
+};
+
+struct transfer_output {
+    const char *url, *method, *socket, *command, *path, *machine;
+    uint64_t life_s;
+};
+
 struct preview_input {
     const char *machine;
     struct given port;

@@ -602,6 +602,13 @@ const struct tool tools[] = {
      "the owner exposed. The owner has the token that the URL needs.",
      &preview_input_schema, &preview_output_schema, TOOL_MACHINE | TOOL_READ_ONLY | TOOL_IDEMPOTENT,
      TOOL_REPEAT, tool_preview, NULL, .set = TOOL_SET_CODING},
+    {"transfer", "Get a URL for a file",
+     "Get a URL by which a file of any size is downloaded from your machine or uploaded into it, "
+     "from the host of the client, once and within 10 minutes. The URL needs no token: treat it as "
+     "a secret. An upload replaces the file when it is complete; its directory must exist. An "
+     "interrupted download is continued with a Range. For small texts use read and write.",
+     &transfer_input_schema, &transfer_output_schema, TOOL_MACHINE | TOOL_OUTSIDE, TOOL_REPEAT,
+     tool_transfer, NULL},
     {"checkpoint", "Save the state of all files",
      "Save the current state of all files of your machine, so that rewind can return to it. Use it "
      "before risky work: upgrades, migrations, deletions, large rewrites. It takes milliseconds. "

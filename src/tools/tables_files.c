@@ -1,4 +1,5 @@
 /* Descriptions for models: arguments and results of the tools that work on files. */
+#include "service/tickets.h"
 #include "tools/tables_inner.h"
 
 const char *const tool_users[] = {"user", "root", NULL};
@@ -169,6 +170,37 @@ static const struct field list_output[] = {
     {"machine", SHOW_TEXT, AT(list_output, machine), NULL, .required = true},
 };
 const struct schema list_output_schema = SCHEMA("list_output", struct list_output, list_output);
+
+/* ---- transfer ---- */
+
+static const char *const ways[] = {"download", "upload", NULL};
+static const struct field transfer_input[] = {
+    MACHINE_FIELD,
+    {"path", FIELD_TEXT, AT(transfer_input, path), "absolute path of the file", .required = true,
+     .max = PATH_BYTES},
+    {"way", FIELD_TEXT, AT(transfer_input, way),
+     "download: out of the machine; upload: into the machine", .required = true, .choices = ways},
+    {"life_s", FIELD_NUMBER, AT(transfer_input, life_s),
+     "seconds until the URL expires (default 600)", .min = 1, .max = TICKET_LIFE_S},
+    USER_FIELD(transfer_input),
+};
+const struct schema transfer_input_schema =
+    SCHEMA("transfer_input", struct transfer_input, transfer_input);
+
+static const struct field transfer_output[] = {
+    {"url", SHOW_TEXT, AT(transfer_output, url), "secret URL of the file", .required = true},
+    {"method", SHOW_TEXT, AT(transfer_output, method), "GET or PUT", .required = true},
+    {"socket", SHOW_TEXT, AT(transfer_output, socket),
+     "unix socket that serves the URL; absent: TCP"},
+    {"command", SHOW_TEXT, AT(transfer_output, command),
+     "command for the client's host; replace FILE", .required = true},
+    {"life_s", SHOW_NUMBER, AT(transfer_output, life_s), "seconds until the URL expires",
+     .required = true},
+    {"path", SHOW_TEXT, AT(transfer_output, path), NULL, .required = true},
+    {"machine", SHOW_TEXT, AT(transfer_output, machine), NULL, .required = true},
+};
+const struct schema transfer_output_schema =
+    SCHEMA("transfer_output", struct transfer_output, transfer_output);
 
 /* ---- patch ---- */
 

@@ -25,6 +25,7 @@ enum tool_hint {
     TOOL_MACHINE = 16,    /* acts on a machine: its request starts with `const char *machine` */
     TOOL_ALONE = 32,      /* manages machines: not for a client that is bound to one */
     TOOL_CONTENT = 64,    /* the result can contain text from a machine or the network */
+    TOOL_OUTSIDE = 128,   /* for clients outside: its result is a credential and is not recorded */
 };
 
 /* How to recover a call whose outcome is unknown after a crash. */

@@ -68,6 +68,7 @@ void tool_search(struct act *a);
 void tool_list(struct act *a);
 void tool_fetch(struct act *a);
 void tool_preview(struct act *a);
+void tool_transfer(struct act *a);
 void tool_python(struct act *a);
 void tool_checkpoint(struct act *a);
 void tool_rewind(struct act *a);

@@ -33,6 +33,7 @@ static const char head[] =
     "B=b-...             # a build of an image\n"
     "R=r-...             # a run; ASKING=r-... one that waits for an answer\n"
     "TAR=some.tar        # an archive\n"
+    "DOWNLOAD=..., UPLOAD=... # tickets of the tool `transfer` (MCP)\n"
     "```\n"
     "\n"
     "* A size is a number of bytes or a string such as `\"512M\"`.\n"

@@ -133,6 +133,26 @@ class Client:
         finally:
             os.close(fd)
 
+    def ticket(self, way):
+        """For a file of a new machine, as a client of MCP gets it from the tool `transfer`."""
+        machine, session = self.machine(), {}
+        self.exec(machine, "echo hello >note")
+
+        def ask(method, **params):
+            c = self.connect()
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+            accept = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+            c.request("POST", "/mcp?machine=" + machine, body=body, headers={**accept, **session})
+            answer = c.getresponse()
+            session.setdefault("Mcp-Session-Id", answer.headers["Mcp-Session-Id"])
+            content = answer.read().decode()
+            c.close()
+            return json.loads(re.search(r"\{.*\}", content)[0])["result"]
+
+        ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "test", "version": "1"})
+        told = ask("tools/call", name="transfer", arguments={"path": "/home/user/note", "way": way})
+        return told["structuredContent"]["url"].rsplit("/", 1)[1]
+
     def grant(self, machine, kind, what, **fields):
         """Hands it over; the grant's id."""
         grants = self.post(f"/v1/machines/{machine}/grants", {"kind": kind, "what": what, **fields})["grants"]

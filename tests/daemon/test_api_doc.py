@@ -107,6 +107,8 @@ def prepare(daemon, route, line, where):
     if "$TAR" in line:
         names["TAR"] = str(where / "some.tar")
         make_tar(names["TAR"])
+    if "/transfers/" in line:
+        names["DOWNLOAD"], names["UPLOAD"] = (daemon.ticket(way) for way in ("download", "upload"))
     return names
 
 

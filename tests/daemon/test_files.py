@@ -72,6 +72,15 @@ def test_a_cut_upload_leaves_nothing_behind(files, daemon):
     assert files.read(HOME + "/note") == b"old"
 
 
+def test_head_tells_the_size_without_reading(files, daemon):
+    """The file is sparse, and larger than what could be read in the time of a test."""
+    daemon.exec(files.machine, "truncate -s 4T huge")
+    c = daemon.connect()
+    c.request("HEAD", f"{files.url}?path={HOME}/huge")
+    assert c.getresponse().headers["Content-Length"] == str(4 << 40)
+    c.close()
+
+
 def test_a_file_is_written_and_read(files):
     content = os.urandom(300000)
     written = files.put(HOME + "/f", content, mode=600)

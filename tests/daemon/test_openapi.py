@@ -243,7 +243,8 @@ def things_for(daemon, op):
         daemon.post(f"/v1/machines/{m}/exposures", {"port": 8000})
     return {"box": daemon.stray() if op == "store_adopt" else "m-000000000000", "grant": grant, "port": "8000", "image": "small", "secret": "OPENAPI", "login": "claude", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
             "build": build_for(daemon, op), "archive": "0", "volume": volume_for(daemon, op),
-            "changeset": daemon.post(f"/v1/machines/{m}/changesets", {"path": frozen})["id"] if op.startswith("changeset") else "", "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"]}
+            "changeset": daemon.post(f"/v1/machines/{m}/changesets", {"path": frozen})["id"] if op.startswith("changeset") else "", "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"],
+            "ticket": daemon.ticket(op.split("_")[1]) if op.startswith("transfer_") else "0" * 64}
 
 
 def test_every_answer_fits_its_schema(daemon, document):
@@ -331,7 +332,7 @@ def test_generated_requests_never_break_it(daemon, document, group):
     m = daemon.machine()
     x = daemon.exec(m, "true")["exec"]["id"]
     things = {"box": "m-000000000000", "machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1", "item": "p-000000000000", "secret": "OPENAPI", "login": "claude", "grant": "g-000000000000",
-              "run": "r-000000000000", "port": "8000", "changeset": "c-000000000000", "image": "small", "build": "b-000000000000", "archive": "0", "volume": "none"}
+              "run": "r-000000000000", "port": "8000", "changeset": "c-000000000000", "image": "small", "build": "b-000000000000", "archive": "0", "volume": "none", "ticket": "0" * 64}
     tried = 0
     for method, path, op in operations(document):
         if group_of(path) != group or op["operationId"] in ENDLESS:

@@ -17,7 +17,8 @@ FLOWS = set(re.findall(r'\[TAINT_\w+\] = \{"(\w+)"', SOURCE.read_text()))
 ELSEWHERE = {"network", "untrusted",  # gate/test_taint.py
              "provider",  # gate/test_models_guard.py
              "image",  # image/test_images.py
-             "tools"}  # mcp/test_tools.py
+             "tools",  # mcp/test_tools.py
+             "upload"}  # mcp/test_transfer.py
 WORD = {"kind": "env", "what": "WORD", "value": "of a stranger", "untrusted": True}
 
 
