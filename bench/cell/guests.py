@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measure print(42) in Python: native, in a cell after a cold start, and from a warm image; then in cell machines.
+"""Measure print(42) in Python, Ruby, PHP and QuickJS: native, in a cell after a cold start, and from a warm image; then in cell machines.
 
-The programs are those of `make cell-guests` (CARREL_CELL_GUESTS). The native program is python3 of the
-host. Each row is the processor time and the elapsed time of whole commands, in turn with the others. In machines the
+The programs are those of `make cell-guests` (CARREL_CELL_GUESTS). The native programs are those of the
+host; rows of those that it does not have are left out. Each row is the processor time and the elapsed time of whole commands, in turn with the others. In machines the
 elapsed time is that of a request to the API, and the daemon and the machine are awake.
 """
-import argparse, os, pathlib, resource, statistics, subprocess, sys, tempfile, time
+import argparse, os, pathlib, resource, shutil, statistics, subprocess, sys, tempfile, time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 GUESTS = pathlib.Path(os.environ.get("CARREL_CELL_GUESTS") or ROOT / "build-guests")
@@ -20,35 +20,63 @@ def measure(line, env):
     return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3, elapsed * 1e3
 
 
-def in_machines(folder, build, cell, rounds):
+# program: script, its name, words before it, native command
+LANGUAGES = {
+    "python": ("print(42)\n", "x.py", [], ["python3"]),
+    "ruby": ("puts 42\n", "x.rb", [], ["ruby"]),
+    "php": ("<?php echo 42, \"\\n\";\n", "x.php", ["-q"], ["php", "-n"]),
+    "qjs": ("console.log(42)\n", "x.js", [], ["qjs"]),
+}
+
+
+def in_machines(folder, build, cell, names, rounds):
     """Returns times of commands in cell machines: of an image without a warm image, with one that the machine changed, and with
     one of which the daemon made a dump."""
     os.environ["CARREL_BUILD"] = str(build)
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/daemon")]
     import cells
     from daemon import Daemon
-    image = pathlib.Path(folder) / "image"
-    subprocess.run([cell, "warm", "python", "--for-machine", image], env={**os.environ, "CARREL_CELL_GUESTS": str(GUESTS)},
-                   check=True, capture_output=True)
-    d = Daemon()
-    python, warm = (GUESTS / "programs/python.wasm").read_bytes(), image.read_bytes()
-    d.request("POST", "/v1/images", cells.image(**{"bin_python.wasm": python}), name="cold")
-    d.request("POST", "/v1/images", cells.image(**{"bin_python.wasm": python, "bin_python.warm": warm}), name="warm")
-    if d.get("/v1/status")["box"]["images"] == "erofs":
-        d.until(lambda: d.get("/v1/images/warm")["stored"] == "erofs")
-    machines = {"cold start": d.machine(kind="cell", image="cold"), "warm start, no dump": d.machine(kind="cell", image="warm"),
-                "warm start": d.machine(kind="cell", image="warm")}
-    d.put(f"/v1/machines/{machines['warm start, no dump']}/files", warm, path="/bin/python.warm")
-    d.exec(machines["warm start"], ["python", "-c", "print(42)"])
-    d.until(lambda: [p for p in (d.home / "dumps").iterdir() if p.name.startswith("i-")])
-    times = {start: [] for start in machines}
+    d, times, machines = Daemon(), {}, {}
+    for name in names:
+        text, script, before, _ = LANGUAGES[name]
+        image = pathlib.Path(folder) / f"{name}.image"
+        subprocess.run([cell, "warm", name, "--for-machine", image], env={**os.environ, "CARREL_CELL_GUESTS": str(GUESTS)},
+                       check=True, capture_output=True)
+        files = {f"bin_{name}.wasm": (GUESTS / f"programs/{name}.wasm").read_bytes(), script: text.encode()}
+        warm = image.read_bytes()
+        d.request("POST", "/v1/images", cells.image(**files), name=f"{name}-cold")
+        made = d.request("POST", "/v1/images", cells.image(**files, **{f"bin_{name}.warm": warm}), name=f"{name}-warm")["id"]
+        if d.get("/v1/status")["box"]["images"] == "erofs":
+            d.until(lambda: d.get(f"/v1/images/{name}-warm")["stored"] == "erofs")
+        for start, kind in (("cold start", "cold"), ("warm start, no dump", "warm"), ("warm start", "warm")):
+            machines[name, start] = d.machine(kind="cell", image=f"{name}-{kind}")
+        d.put(f"/v1/machines/{machines[name, 'warm start, no dump']}/files", warm, path=f"/bin/{name}.warm")
+        d.exec(machines[name, "warm start"], [name, *before, f"/{script}"])
+        d.until(lambda: list((d.home / "dumps").glob(f"{made}.*")))
     for _ in range(rounds):
-        for start, m in machines.items():
+        for (name, start), m in machines.items():
             begun = time.perf_counter()
-            assert d.exec(m, ["python", "-c", "print(42)"])["stdout"] == "42\n"
-            times[start].append((time.perf_counter() - begun) * 1e3)
+            assert d.exec(m, [name, *LANGUAGES[name][2], f"/{LANGUAGES[name][1]}"])["stdout"] == "42\n"
+            times.setdefault((name, start), []).append((time.perf_counter() - begun) * 1e3)
     d.stop()
     return times
+
+
+def rows_of(folder, name, cell):
+    """Returns commands that print 42 in a language, each with its environment."""
+    text, script, _, native = LANGUAGES[name]
+    (path := pathlib.Path(folder) / script).write_text(text)
+    rows = {}
+    if shutil.which(native[0], path="/usr/bin:/usr/local/bin"):
+        rows[name, "native"] = ([*native, str(path)], dict(os.environ))
+    for start in ("cold", "warm"):
+        (programs := pathlib.Path(folder) / name / start / "programs").mkdir(parents=True)
+        (programs / f"{name}.wasm").symlink_to((GUESTS / f"programs/{name}.wasm").resolve())
+        env = {**os.environ, "CARREL_CELL_GUESTS": str(programs.parent)}
+        if start == "warm":
+            subprocess.run([cell, "warm", name], env=env, check=True, capture_output=True)
+        rows[name, f"cell, {start} start"] = ([str(cell), "run", str(path)], env)
+    return rows
 
 
 def main():
@@ -57,34 +85,24 @@ def main():
     ask.add_argument("--rounds", default=21, type=int)
     ask.add_argument("--build", default=ROOT / "build", help="the build with the daemon to measure")
     opt = ask.parse_args()
-    if not (GUESTS / "programs/python.wasm").exists():
-        print(f"skipped: {GUESTS}/programs/python.wasm does not exist: run make cell-guests")
+    names = [name for name in LANGUAGES if (GUESTS / f"programs/{name}.wasm").exists()]
+    if not names:
+        print(f"skipped: {GUESTS}/programs has no interpreters: run make cell-guests")
         sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
-        script = pathlib.Path(folder) / "x.py"
-        script.write_text("print(42)\n")
-        rows = {"native python3": (["/usr/bin/python3", str(script)], dict(os.environ))}
-        for start in ("cold", "warm"):
-            (programs := pathlib.Path(folder) / start / "programs").mkdir(parents=True)
-            (programs / "python.wasm").symlink_to((GUESTS / "programs/python.wasm").resolve())
-            env = {**os.environ, "CARREL_CELL_GUESTS": str(programs.parent)}
-            if start == "warm":
-                subprocess.run([opt.cell, "warm", "python"], env=env, check=True, capture_output=True)
-            rows[f"cell, {start} start"] = ([str(opt.cell), "run", str(script)], env)
-        times = {name: [] for name in rows}
+        rows = {key: row for name in names for key, row in rows_of(folder, name, opt.cell).items()}
+        times = {key: [] for key in rows}
         for _ in range(opt.rounds):
-            for name, (line, env) in rows.items():
-                times[name].append(measure(line, env))
-        machines = in_machines(folder, opt.build, opt.cell, opt.rounds)
-    print("|print(42)|processor time, ms|elapsed, ms|times native|\n|---|---|---|---|")
-    native = statistics.median(t[0] for t in times["native python3"])
-    for name, list_ in times.items():
+            for key, (line, env) in rows.items():
+                times[key].append(measure(line, env))
+        machines = in_machines(folder, opt.build, opt.cell, names, opt.rounds)
+    print(f"load {os.getloadavg()[0]:.1f}\n\n|print 42|start|processor time, ms|elapsed, ms|\n|---|---|---|---|")
+    for (name, start), list_ in times.items():
         cpu, elapsed = (statistics.median(t[i] for t in list_) for i in (0, 1))
-        print(f"|{name}|{cpu:.1f}|{elapsed:.1f}|{cpu / native:.1f}|")
-    native = statistics.median(t[1] for t in times["native python3"])
-    print("\n|print(42) over the API|elapsed, ms|times native|\n|---|---|---|")
-    for start, list_ in machines.items():
-        print(f"|cell machine, {start}|{statistics.median(list_):.1f}|{statistics.median(list_) / native:.1f}|")
+        print(f"|{name}|{start}|{cpu:.1f}|{elapsed:.1f}|")
+    print("\n|print 42 over the API|start|elapsed, ms|\n|---|---|---|")
+    for (name, start), list_ in machines.items():
+        print(f"|{name}|{start}|{statistics.median(list_):.1f}|")
 
 
 main()

@@ -278,9 +278,10 @@ bool dump_open_path(const char *path, const char *program, const char *image,
 int dump_main(int argc, char **argv) {
     char head[WARM_HEAD_SIZE];
     struct err err;
-    if (argc != 2 || !warm_driver(argv[1]))
+    const struct warm_program *p = argc == 2 ? warm_program(argv[1]) : NULL;
+    if (!p)
         return CELL_USAGE;
-    warm_head(argv[1], 0, head);
+    warm_head(p, 0, head);
     if (dump_make(DUMP_PROGRAM_FD, DUMP_IMAGE_FD, DUMP_OUT_FD, head, &err) == 0)
         return 0;
     fprintf(stderr, "carrel: %s\n", err.text);

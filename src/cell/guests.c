@@ -215,18 +215,21 @@ int script_open(const struct cell_options *o, struct script_run *ret, struct err
         return -1;
     if (!o->has_fuel && !o->resume)
         ret->options.fuel = guest_fuel;
-    ret->may_be_warm = warm_driver(guest->program) && warm_fits(o);
-    if (ret->may_be_warm)
-        warm_head(guest->program, o->seed, ret->head);
+    ret->image = warm_program(guest->program);
+    if (ret->image && !warm_fits(ret->image, o))
+        ret->image = NULL;
+    if (ret->image)
+        warm_head(ret->image, o->seed, ret->head);
     return 0;
 }
 
 int script_open_warm(const struct cell_options *o, struct script_run *ret, struct err *err) {
-    const char *name = o->files[0], *driver = warm_driver(name);
+    const char *name = o->files[0];
     const struct guest guest = {.program = name};
-    *ret = (struct script_run){.options = *o};
-    if (!driver)
-        return err_set(err, ERR_INVALID, "'%s' cannot be saved after its start: use python", name);
+    *ret = (struct script_run){.options = *o, .image = warm_program(name)};
+    if (!ret->image)
+        return err_set(err, ERR_INVALID,
+                       "'%s' cannot be saved after its start: use python, ruby, php or qjs", name);
     if (guest_program(&guest, name, ret, err) < 0 || make_directories(ret, err) < 0 ||
         (!o->for_machine && grant_script(ret, err) < 0))
         return -1;
@@ -234,10 +237,11 @@ int script_open_warm(const struct cell_options *o, struct script_run *ret, struc
         ret->options.dirs[ret->options.dir_count++] =
             (struct cell_dir){.host = ret->root, .name = "/"};
     ret->words[0] = name;
-    ret->words[1] = "-c";
-    ret->words[2] = driver;
+    ret->words[1] = ret->image->option;
+    ret->words[2] = ret->image->driver;
     ret->options.words = ret->words;
-    ret->options.word_count = 3;
+    ret->options.word_count = ret->image->driver ? 3 : 1;
+    warm_head(ret->image, o->seed, ret->head);
     ret->options.fuel = guest_fuel;
     ret->options.out = o->for_machine ? o->for_machine : ret->warm;
     return 0;

@@ -19,7 +19,7 @@ struct script_run {
     char program[GUEST_PATH_MAX];       /* path of the interpreter */
     char warm[GUEST_PATH_MAX];          /* path of its warm image (cell/warm.h) */
     char dump[GUEST_PATH_MAX];          /* path of its dump (cell/dump.h) */
-    bool may_be_warm;                   /* the image can be used, if there is one for the seed */
+    const struct warm_program *image;   /* can be used, if there is one for the seed; or NULL */
     char head[WARM_HEAD_SIZE];          /* bytes that it starts with */
     int script_word;                    /* the script among the words */
     char directory[GUEST_PATH_MAX];     /* a temporary one, with the two below; or empty */
@@ -37,6 +37,6 @@ bool script_has_guest(const struct cell_options *o);
  * failure; so does a signal that ends this process.
  */
 int script_open(const struct cell_options *o, struct script_run *ret, struct err *err);
-/* The same for `cell warm NAME`: an interpreter with its driver, and no script. */
+/* The same for `cell warm NAME`: an interpreter and its driver, and no script. */
 int script_open_warm(const struct cell_options *o, struct script_run *ret, struct err *err);
 void script_close(struct script_run *g);

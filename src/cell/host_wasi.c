@@ -114,7 +114,8 @@ int host_wasi_resume(struct session *s, struct slice *state, struct err *err) {
     size_t len = p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
     if (len > state->len - head)
         return err_set(err, ERR_INVALID, "the state is cut off");
-    if (host_wasi_start(s, err) < 0 || wasi_load(s->wasi, state->data + head, len, err) < 0)
+    if (host_wasi_start(s, err) < 0 ||
+        (!s->job->is_untouched && wasi_load(s->wasi, state->data + head, len, err) < 0))
         return -1;
     *state = (struct slice){.data = state->data + head + len, .len = state->len - head - len};
     return 0;
@@ -160,7 +161,9 @@ static bool ends_program(const struct session *s, const struct wasm_event *ev,
     return true;
 }
 
-static bool reads_standard_input(const struct wasm_event *ev) {
+static bool stops_here(const struct session *s, const struct wasm_event *ev) {
+    if (s->stop_at != STOP_AT_INPUT)
+        return s->stop_at == STOP_AT_CALL;
     return strcmp(ev->name, "fd_read") == 0 && ev->n_values && ev->values[0].i32 == 0;
 }
 
@@ -171,7 +174,7 @@ int host_wasi_answer(struct session *s, const struct wasi_func *f, const struct 
                           .is_unstable = strcmp(ev->module, "wasi_unstable") == 0,
                           .writes = s->recording ? &writes : NULL};
     char name[64];
-    if (s->stops_at_input && reads_standard_input(ev)) {
+    if (stops_here(s, ev)) {
         *ret = (struct ending){.outcome = WASM_SLICE, .suspended = true};
         return 1;
     }

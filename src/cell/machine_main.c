@@ -132,6 +132,7 @@ static int refuse_native(const char *path, const struct buf *file, struct err *e
 /* --- a warm start --- */
 
 struct machine_warm {
+    const struct warm_program *program;
     struct buf image, request;
 };
 
@@ -152,13 +153,18 @@ static bool warm_names(const char *path, char name[NAME_MAX], char image[PATH_MA
            snprintf(image, PATH_MAX, "%.*s.warm", (int)(n - end), path) < PATH_MAX;
 }
 
-/* The driver of an image takes a script by its ending, or -c and code. */
-static bool warm_takes(const struct cell_options *o) {
-    const char *word = o->word_count > 1 ? o->words[1] : "";
-    size_t n = strlen(word);
-    if (strcmp(word, "-c") == 0)
-        return o->word_count > 2;
-    return word[0] != '-' && n > 3 && strcmp(word + n - 3, ".py") == 0;
+/*
+ * Tells if the command can start from an image, and fills in the name of its file and its head.
+ * Returns NULL if not.
+ */
+static const struct warm_program *find_warm(const struct cell_options *o, const char *path,
+                                            char image[PATH_MAX], char head[WARM_HEAD_SIZE]) {
+    char name[NAME_MAX];
+    const struct warm_program *p = warm_names(path, name, image) ? warm_program(name) : NULL;
+    if (!p || !warm_takes(p, o) || !warm_fits(p, o))
+        return NULL;
+    warm_head(p, o->seed, head);
+    return p;
 }
 
 /*
@@ -166,13 +172,12 @@ static bool warm_takes(const struct cell_options *o) {
  * checks it as every saved state, and starts cold if it does not fit.
  */
 static bool read_warm(const struct cell_options *o, const char *path, struct machine_warm *ret) {
-    char name[NAME_MAX], image[PATH_MAX], head[WARM_HEAD_SIZE];
+    char image[PATH_MAX], head[WARM_HEAD_SIZE];
     struct err err;
-    if (!warm_names(path, name, image) || !warm_driver(name) || !warm_takes(o) || !warm_fits(o))
-        return false;
-    warm_head(name, o->seed, head);
-    return read_program(image, image, &ret->image, &err) == 0 && ret->image.len > sizeof(head) &&
-           memcmp(ret->image.data, head, sizeof(head)) == 0 && warm_request(o, 1, &ret->request);
+    const struct warm_program *p = ret->program = find_warm(o, path, image, head);
+    return p && read_program(image, image, &ret->image, &err) == 0 &&
+           ret->image.len > sizeof(head) && memcmp(ret->image.data, head, sizeof(head)) == 0 &&
+           warm_request(p, o, 1, &ret->request);
 }
 
 static struct slice warm_slice(const struct buf *b, size_t skip) {
@@ -183,22 +188,21 @@ static struct slice warm_slice(const struct buf *b, size_t skip) {
 
 /*
  * Maps the dump of an interpreter that the daemon gave to this command, if it was made of the
- * program and the image that the machine has now. Neither of them is read.
+ * program and the image that the machine has now. Neither of them is read. Returns NULL if not.
  */
-static bool map_dump(const struct cell_options *o, const char *path, struct dump *ret) {
-    char name[NAME_MAX], image[PATH_MAX], head[WARM_HEAD_SIZE];
+static const struct warm_program *map_dump(const struct cell_options *o, const char *path,
+                                           struct dump *ret) {
+    char image[PATH_MAX], head[WARM_HEAD_SIZE];
     struct stat st[2];
     if (fcntl(CELL_DUMP_FD, F_GETFD) < 0)
-        return false;
+        return NULL;
     const struct dump_for f = {
         .warm_head = head, .program = &st[0], .image = &st[1], .pages = o->memory};
-    bool fits = warm_names(path, name, image) && warm_driver(name) && warm_takes(o) &&
-                warm_fits(o) && stat(path, &st[0]) == 0 && stat(image, &st[1]) == 0;
-    if (fits)
-        warm_head(name, o->seed, head);
-    fits = fits && dump_open(CELL_DUMP_FD, &f, ret);
+    const struct warm_program *p = find_warm(o, path, image, head);
+    bool fits = p && stat(path, &st[0]) == 0 && stat(image, &st[1]) == 0 &&
+                dump_open(CELL_DUMP_FD, &f, ret);
     close(CELL_DUMP_FD);
-    return fits;
+    return fits ? p : NULL;
 }
 
 static int run_job(struct job *job) {
@@ -226,15 +230,17 @@ static int run_program(struct cell_options *o, const char *path, const struct bu
     if (read_warm(o, path, &warm)) {
         job.warm = warm_slice(&warm.image, WARM_HEAD_SIZE);
         job.request = warm_slice(&warm.request, 0);
+        job.is_untouched = !warm.program->driver;
     }
     return run_job(&job);
 }
 
-static int run_mapped(struct cell_options *o, const char *path, const struct dump *dump) {
+static int run_mapped(const struct warm_program *p, struct cell_options *o, const char *path,
+                      const struct dump *dump) {
     struct buf request DEFER(buf_done) = BUF(REQUEST_MAX);
-    struct job job = {.options = o, .file = path, .dump = dump};
+    struct job job = {.options = o, .file = path, .dump = dump, .is_untouched = !p->driver};
     struct err err;
-    if (!warm_request(o, 1, &request)) {
+    if (!warm_request(p, o, 1, &request)) {
         err_set(&err, ERR_LIMIT, "the arguments and variables of the program are too long");
         return machine_fail(CELL_STATUS_FAILED, &err);
     }
@@ -337,8 +343,9 @@ int machine_main(int argc, char **argv, char **env) {
     const char *name = argv[before];
     struct dump dump DEFER(dump_done) = {0};
     bool has_path = program_path(name, path) == 0;
-    if (has_path && map_dump(&o, path, &dump))
-        return run_mapped(&o, path, &dump);
+    const struct warm_program *mapped = has_path ? map_dump(&o, path, &dump) : NULL;
+    if (mapped)
+        return run_mapped(mapped, &o, path, &dump);
     if (!has_path)
         err_set(&err, ERR_LIMIT, "the name of the program is too long");
     else if (read_program(name, path, &file, &err) == 0 && refuse_native(path, &file, &err) == 0)

@@ -241,7 +241,7 @@ static int read_programs(const struct cell_options *o, struct program_files *ret
 struct script_start {
     struct buf warm, request;
     struct dump dump;
-    bool has_dump;
+    bool has_dump, is_untouched;
 };
 
 /* Runs the program in file `program`. `script` is NULL if it is not an interpreter. */
@@ -268,8 +268,10 @@ static int run_cell(const struct cell_options *o, const char *program,
         job.warm = (struct slice){.data = (const uint8_t *)script->warm.data + WARM_HEAD_SIZE,
                                   .len = script->warm.len - WARM_HEAD_SIZE};
     }
-    if (script)
+    if (script) {
         job.request = slice_of(&script->request);
+        job.is_untouched = script->is_untouched;
+    }
     struct jail j = {.out_fd = STDOUT_FILENO,
                      .err_fd = STDERR_FILENO,
                      .has_input = reads_input(o),
@@ -304,8 +306,10 @@ static int run_script_file(const struct cell_options *o, int (*body)(struct link
     if (script_open(o, &g, &err) < 0)
         return main_fail(o, err.code == ERR_INVALID ? CELL_USAGE : exit_code(err.code), &err);
     struct script_start start DEFER(script_start_done) = {.warm = BUF(JAIL_MAX_BLOB),
-                                                          .request = BUF(REQUEST_MAX)};
-    bool may = g.may_be_warm && warm_request(&g.options, g.script_word, &start.request);
+                                                          .request = BUF(REQUEST_MAX),
+                                                          .is_untouched =
+                                                              g.image && !g.image->driver};
+    bool may = g.image && warm_request(g.image, &g.options, g.script_word, &start.request);
     start.has_dump =
         may && dump_open_path(g.dump, g.program, g.warm, g.head, g.options.memory, &start.dump);
     bool is_warm = may && !start.has_dump && read_file(g.warm, &start.warm, &err) == 0 &&
@@ -322,13 +326,11 @@ static int make_warm(const struct cell_options *o) {
     if (script_open_warm(o, &g, &err) < 0)
         return main_fail(o, err.code == ERR_INVALID ? CELL_USAGE : exit_code(err.code), &err);
     int code = run_cell(&g.options, g.program, NULL, verb_warm);
-    char head[WARM_HEAD_SIZE];
     if (code != CELL_OK || o->for_machine)
         return code;
     unlink(g.dump);
-    warm_head(o->files[0], o->seed, head);
     /* A failure is not reported: scripts then start from the image, which takes longer. */
-    dump_make_path(g.dump, g.program, g.warm, head, &err);
+    dump_make_path(g.dump, g.program, g.warm, g.head, &err);
     return CELL_OK;
 }
 

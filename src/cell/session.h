@@ -27,6 +27,7 @@ struct job {
     struct slice bytes, state;
     bool is_script;             /* the program is an interpreter that runs a script */
     struct slice warm, request; /* state of a warm image and its request; empty: start cold */
+    bool is_untouched;          /* the image or dump has made no call of WASI (cell/warm.h) */
     const struct dump *dump; /* a dump of an interpreter instead of `bytes` and `warm`; or NULL */
     bool is_terminal[2];     /* standard input, standard output */
     const struct named_program *programs; /* those of --program */
@@ -38,6 +39,12 @@ enum run_phase {
     RUN_CALLS,       /* the function was called */
     RUN_BEGINS,      /* memories and tables are initialized, and the start function runs */
     RUN_INITIALIZES, /* _initialize of a library runs */
+};
+
+enum stop_at {
+    STOP_NOWHERE,
+    STOP_AT_INPUT, /* before the first read of standard input */
+    STOP_AT_CALL,  /* before the first call of WASI */
 };
 
 /* Sizes of the parts of a dump, in bytes (cell/dump.h). */
@@ -70,7 +77,7 @@ struct session {
     struct wasi *wasi;       /* its descriptors and clocks; NULL in a replay */
     uint64_t began_ns;       /* when the first slice ended, for the limit of fuel per second */
     bool has_exited;         /* the exit code is the program's own */
-    bool stops_at_input;     /* stop before the first read of standard input */
+    enum stop_at stop_at;    /* where the program stops to be saved */
     struct slice request;    /* bytes that standard input begins with */
     bool is_warm;            /* resumed from a warm image, after it had used fuel_before */
     uint64_t fuel_before;

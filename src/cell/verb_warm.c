@@ -11,7 +11,7 @@
 void send_image_head(struct session *s, struct slice state) {
     char head[WARM_HEAD_SIZE];
     uint8_t digest[SHA256_BYTES] = {0};
-    warm_head(s->job->options->files[0], s->job->options->seed, head);
+    warm_head(warm_program(s->job->options->files[0]), s->job->options->seed, head);
     warm_digest(state.data, state.len, digest);
     link_state(s->link, head, sizeof(head));
     link_state(s->link, digest, sizeof(digest));
@@ -45,7 +45,7 @@ int verb_warm(struct link *l, const void *arg) {
     struct ending e = {0};
     struct err err;
     session_init(&s, l, job);
-    s.stops_at_input = true;
+    s.stop_at = warm_program(job->options->files[0])->driver ? STOP_AT_INPUT : STOP_AT_CALL;
     int code = session_load(&s, job->bytes, job->options->spec, job->options->memory);
     if (code == CELL_OK)
         code = session_check_grants(&s, NULL, 0);
@@ -54,8 +54,8 @@ int verb_warm(struct link *l, const void *arg) {
     if (code != CELL_OK)
         return code;
     if (!e.suspended) {
-        err_set(&err, ERR_INVALID, "cannot save '%s': it ended before it read its standard input",
-                job->file);
+        err_set(&err, ERR_INVALID, "cannot save '%s': it ended before it %s", job->file,
+                s.stop_at == STOP_AT_INPUT ? "read its standard input" : "called WASI");
         return session_fail(&s, CELL_TRAP, &err);
     }
     code = send_state(&s, true);

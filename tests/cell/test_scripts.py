@@ -140,3 +140,29 @@ def test_warm_image_of_another_program_is_not_used(tmp_path, cell, warm):
     for at in range(0, len(good), 97):
         image.write_bytes(good[:at] + bytes([good[at] ^ 0x55]) + good[at + 1:])
         assert json.loads(cell("python", DRAWER, "run", "x.py", "--json").stdout)["start"] == "cold", at
+
+
+def test_program_without_a_driver_is_saved_before_it_knows_its_run(tmp_path, cell):
+    """PHP and QuickJS: an image fits runs with other arguments, variables, seeds, directories and granted random bytes."""
+    (tmp_path / "work/x.php").write_text("")
+    assert cell("php", ECHO, "warm", "php").returncode == 0
+    for words in (["one", "--json"], ["two"]):
+        ran = cell("php", ECHO, "run", "x.php", "--env", f"A={words[0]}", "--dir", ".:/data", "--", *words)
+        assert ran.stdout.split("\0") == ["php", "-q", "/script/x.php", *words, ""] and ran.stderr.startswith(f"A={words[0]}?fuel: ")
+        assert json.loads(cell("php", ECHO, "run", "x.php", "--json").stdout)["start"] == "warm"
+    assert cell("php", DRAWER, "warm", "php").returncode == 0
+
+    def drawn(*options):
+        assert json.loads(cell("php", DRAWER, "run", "x.php", "--json", *options).stdout)["start"] == "warm"
+        return cell("php", DRAWER, "run", "x.php", *options, text=False, input=b"own").stdout
+    of_seed = [drawn("--seed", seed) for seed in (0, 0, 5)]
+    assert of_seed[0] == of_seed[1] and of_seed[0][8:] == b"own"
+    (tmp_path / "guests/programs/php.warm").unlink()
+    assert cell("php", DRAWER, "run", "x.php", "--seed", 5, text=False, input=b"own").stdout == of_seed[2]
+    assert cell("php", DRAWER, "warm", "php").returncode == 0
+    assert len({of_seed[0], of_seed[2], *(drawn("--grant", "random") for _ in range(2))}) == 4
+
+
+def test_program_that_makes_no_call_cannot_be_saved(cell):
+    ran = cell("qjs", '(module (func (export "_start")))', "warm", "qjs")
+    assert ran.returncode == 1 and "it ended before it called WASI" in ran.stderr

@@ -174,3 +174,18 @@ def test_python_gives_the_same_with_a_dump_and_the_same_fuel(daemon, tmp_path):
     dumped, (fuel,) = outcomes(shared)
     assert (dumped, [fuel]) == outcomes(own)
     assert daemon.get(f"/v1/machines/{shared}/files", path="/data/made") == b"xx"
+
+
+@pytest.mark.parametrize("name, words", [("ruby", ["-e", "puts 6 * 7, 'a'.hash"]), ("php", ["-q", "/x.php"]), ("qjs", ["/x.js"])])
+def test_other_interpreters_give_the_same_with_a_dump(daemon, tmp_path, name, words):
+    path = GUESTS / f"programs/{name}.wasm"
+    if not path.exists():
+        pytest.skip(f"{name}.wasm does not exist: run make cell-guests")
+    image = daemon.request("POST", "/v1/images", cells.image(**{f"bin_{name}.wasm": path.read_bytes(), f"bin_{name}.warm": warm(
+        tmp_path, path.read_bytes(), name=name), "x.php": b"<?php echo 6 * 7, random_int(0, 1 << 30);", "x.js": b"print(6 * 7)"}), name=name)["id"]
+    form = daemon.get("/v1/status")["box"]["images"]
+    daemon.until(lambda: form != "erofs" or daemon.get(f"/v1/images/{name}")["stored"] == form)
+    machine = daemon.machine(kind="cell", image=name)
+    first = run(daemon, machine, name, *words)
+    daemon.until(lambda: list((daemon.home / "dumps").glob(f"{image}.{name}.*")))
+    assert run(daemon, machine, name, *words) == first and first[0] == 0 and first[1].startswith("42") and first[2] == "", first

@@ -20,19 +20,19 @@ READER = cells.program({**cells.SAY, "fd_read": 4},
                        '(call $say (i32.const 1024) (i32.load (i32.const 8)))', '(data (i32.const 100) "began\\n")')
 
 
-def warm(folder, program, *options):
-    """Saves a program as python after its start, and returns the image."""
+def warm(folder, program, *options, name="python"):
+    """Saves a program as this interpreter after its start, and returns the image."""
     (folder / "programs").mkdir()
-    (folder / "programs/python.wasm").write_bytes(program)
-    made = subprocess.run([CELL, "warm", "python", *options, "--for-machine", folder / "image"], capture_output=True,
+    (folder / f"programs/{name}.wasm").write_bytes(program)
+    made = subprocess.run([CELL, "warm", name, *options, "--for-machine", folder / "image"], capture_output=True,
                           env={**os.environ, "CARREL_CELL_GUESTS": str(folder)})
     assert made.returncode == 0, made.stderr
     return (folder / "image").read_bytes()
 
 
-def put(daemon, machine, **files):
+def put(daemon, machine, program="python", **files):
     for name, data in files.items():
-        daemon.put(f"/v1/machines/{machine}/files", data, path=f"/bin/python.{name}")
+        daemon.put(f"/v1/machines/{machine}/files", data, path=f"/bin/{program}.{name}")
 
 
 @pytest.fixture
@@ -101,3 +101,37 @@ def test_python_gives_the_same_after_a_cold_and_a_warm_start(daemon, machine, tm
     assert hot == cold and cold[-1] == (0, "42\n", ""), (hot, cold)
     assert max(little) < min(much) / 20, (little, much)
     assert daemon.get(f"/v1/machines/{machine}/files", path="/data/made") == b"made"
+
+
+# interpreter: script, and words of commands
+OTHERS = {
+    "ruby": (b"puts ARGV.inspect, __FILE__, $0, STDIN.gets, 'a'.hash\nFile.write('/data/made', 'made')\nexit 3\n",
+             [["/data/x", "a", "b c"], ["data/x"], ["/data/none.rb"], ["-e", "p ARGV, __FILE__, $0, 6 * 7", "x"], ["-e", "def f = nil.x\nf"],
+              ["-e", "puts 1; return; puts 2"], ["-e", "x = 5; p binding.local_variables, TOPLEVEL_BINDING.local_variables"],
+              ["-e", "p gets", "-e", "p 2"], ["-e", "puts 'a'", "--", "-x"], ["-ne", "print $_.upcase"], ["--version"]]),
+    "php": (b"<?php echo json_encode($argv), __FILE__, mt_rand(); file_put_contents('/data/made', 'made'); exit(3);",
+            [["-q", "/data/x", "a", "b c"], ["-q", "data/x"], ["-q", "/data/none.php"], ["-v"], []]),
+    "qjs": (b"print(JSON.stringify(args), Math.random()); throw new Error('x')", [["/data/x", "a", "b c"], ["/data/none.js"], []]),
+}
+ENDINGS = {"ruby": ".rb", "php": ".php", "qjs": ".js"}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_interpreter_gives_the_same_after_a_cold_and_a_warm_start(daemon, machine, tmp_path, name):
+    path = GUESTS / f"programs/{name}.wasm"
+    if not path.exists():
+        pytest.skip(f"{name}.wasm does not exist: run make cell-guests")
+    program, (script, calls) = path.read_bytes(), OTHERS[name]
+    image = warm(tmp_path, program, name=name)
+    put(daemon, machine, name, wasm=program)
+    daemon.put(f"/v1/machines/{machine}/files", script, path=f"/data/x{ENDINGS[name]}")
+
+    def outcomes():
+        words = [[w + ENDINGS[name] if w.endswith("data/x") else w for w in call] for call in calls]
+        ran = [daemon.exec(machine, [name, *w], stdin="given\n") for w in words]
+        return [(r["exec"]["status"], r["stdout"], r["stderr"]) for r in ran], [r["exec"]["usage"]["fuel"] for r in ran]
+    cold, much = outcomes()
+    put(daemon, machine, name, warm=image)
+    hot, little = outcomes()
+    assert hot == cold
+    assert little[0] < (much[0] / 20 if name == "ruby" else much[0]), (little, much)

@@ -20,8 +20,8 @@
 #include "service/exec/inner.h"
 #include "service/images/live.h"
 
-/* Interpreters that have a driver (cell/warm.h). */
-static const char *const dump_programs[] = {"python"};
+/* Interpreters that can be saved after their start (cell/warm.h). */
+static const char *const dump_programs[] = {"python", "ruby", "php", "qjs"};
 
 enum {
     DUMPS_MAX = 8,     /* files in the directory: a new one replaces the oldest */
