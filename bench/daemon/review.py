@@ -20,7 +20,7 @@ PER_DIRECTORY = 100
 GIT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
        **{f"GIT_{who}_{what}": "b@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}}
 BARS = (("diff", "git status", 1.0), ("diff of a repository", "git status", 1.0), ("diff of a dirty clone", "git status", 1.0),
-        ("cp out", "tar | tar", 1.5), ("cp in", "tar | tar", 1.5))
+        ("diff of a fork", "git status", 1.0), ("cp out", "tar | tar", 1.5), ("cp in", "tar | tar", 1.5))
 
 
 def make_tree(top, count):
@@ -51,6 +51,8 @@ class Bench:
             self.carrel("new", "--name", name, "--disk", "8G", grant, f"{self.tree}:/home/user/tree{suffix}")
             loose.unlink(missing_ok=True)
             self.carrel("exec", name, "--", "sh", "-c", change)
+        self.fork = self.carrel("fork", "-q", "repo").strip()
+        self.carrel("exec", self.fork, "--", "sh", "-c", change.replace("f3", "f4"))
 
     def run(self, *words, **kw):
         return subprocess.run([str(w) for w in words], env=self.env, check=True, capture_output=True, **kw)
@@ -85,7 +87,7 @@ class Bench:
     def measures(self, only):
         """A machine that copies went into has them among its own changes, so it is not the one that is reviewed."""
         review = {"git status": self.git_status, "diff": lambda: self.diff("dir"), "diff of a repository": lambda: self.diff("repo"),
-                  "diff of a dirty clone": lambda: self.diff("dirty")}
+                  "diff of a dirty clone": lambda: self.diff("dirty"), "diff of a fork": lambda: self.diff(self.fork)}
         copies = {"tar | tar": self.tar, "cp out": self.copy_out, "cp in": self.copy_in}
         return {**({} if only == "copies" else review), **({} if only == "review" else copies)}
 

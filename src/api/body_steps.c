@@ -250,7 +250,10 @@ static const struct field change_view[] = {
 const struct schema change_schema = SCHEMA("Change", char *, change_view);
 
 static const struct field diff_end_view[] = {
-    {"name", SHOW_TEXT, 0, "id of the compared step, or `start` or `now`", .required = true},
+    {"name", SHOW_TEXT, 0,
+     "id of the compared step, or `start` or `now`; or the id of the command that cloned a "
+     "repository, if its step is gone",
+     .required = true},
     {"number", SHOW_NUMBER, 0, "number of the step"},
 };
 const struct schema diff_end_schema = SCHEMA("DiffEnd", char *, diff_end_view);

@@ -11,12 +11,12 @@ import threading
 import time
 
 import pytest
-from carrel import signal_all, spawner_pids
+from carrel import PROGRAM, signal_all, spawner_pids
 from daemon import Daemon, Refused
 from patience import clock
 from small_home import SmallHome, why_not
 from test_events import journal
-from test_steps import Box, refused
+from test_steps import Box, Fork, refused
 
 
 DEEP = "mkdir -p $(printf 'd/%.0s' $(seq 220))"  # too deep to be saved
@@ -122,6 +122,35 @@ def test_the_cost_of_a_diff_after_a_restart_of_the_host_depends_on_what_changed(
     host.until(lambda: len(saved_layers(host, b)) == 1)  # the copies are merged: no layer of step 5 is left in the root
     found = host.get(b.url + "/diff", **{"from": "5"})
     assert [c["path"] for c in found["changes"]] == ["home/user/f1"]
+
+
+def test_a_clone_is_compared_with_its_base_after_restarts_of_the_host(host, tmp_path):
+    """The step after the clone is gone then, but the copy of its layer is known, and is not merged with later ones."""
+    git = ["git", "-C", tmp_path, "-c", "user.name=o", "-c", "user.email=o@example.com"]
+    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    for i in range(200):
+        (tmp_path / f"f{i}").write_text("one\n")
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-qm", "one"], check=True)
+
+    def carrel(*words):
+        return subprocess.run([PROGRAM, *words], env=host.env, capture_output=True, text=True, timeout=100, check=True).stdout.strip()
+    b = Fork(host, carrel("new", "--repo", f"{tmp_path}"), None)
+    place = host.get(b.url + "/grants")["grants"][0]
+    wanted = set()
+    for i in range(3):
+        for k in range(2):
+            b.sh(f"echo {k} >>{place['at']}/f{i}")
+            wanted.add(f"f{i}")
+        host.until(lambda: b.steps()[-1]["durable"])
+        restart_host(host)
+        host.post(b.url + "/resume")
+        found = host.get(b.url + "/diff", **{"from": place["detail"]["exec"], "path": place["at"], "brief": True})
+        assert {c["path"].split("/")[-1] for c in found["changes"]} == wanted and found["from"] == {"name": place["detail"]["exec"]}, found
+        assert found["looked"] < 100, found["looked"]
+    shown = carrel("diff", b.id)
+    assert all(f"M  {name}" in shown for name in wanted), shown
+    assert len(saved_layers(host, b)) < 8
 
 
 def saved_layers(d, b):

@@ -192,11 +192,47 @@ def test_a_step_named_like_the_command_of_the_clone_hides_no_change(gated, fille
         count_attack()
 
 
-@pytest.mark.parametrize("how", ["a fork", "no steps"])
-def test_without_the_step_of_the_clone_git_looks_at_all_files(gated, filled, how):
-    box = new(gated, filled, "", "--steps", "manual" if how == "no steps" else "every")
-    if how == "a fork":
-        box = carrel(gated, "fork", box).stdout.strip()
+FORK_CHANGES = {name: CHANGES[name] for name in ("edit", "nothing", "add", "delete a directory", "staged", "committed and edited", "another branch", "link")}
+
+
+@pytest.mark.parametrize("name", FORK_CHANGES)
+def test_a_review_of_a_fork_finds_what_a_look_at_all_files_finds(gated, filled, name):
+    """What its source changed after the clone counts, too."""
+    source = new(gated, filled)
+    inside(gated, source, "echo before >>run.sh; rm pointer; echo early >early")
+    box = carrel(gated, "fork", source).stdout.strip()
+    inside(gated, source, "echo late >late")
+    check_review(gated, filled, box, *FORK_CHANGES[name])
+
+
+def test_a_review_of_a_fork_whose_source_has_ended(gated, filled):
+    source = new(gated, filled)
+    for i in range(12):  # their layers are merged, but not with that of the clone
+        inside(gated, source, f"echo {i} >>d/a")
+    first = carrel(gated, "fork", source).stdout.strip()
+    carrel(gated, "rm", source)
+    inside(gated, first, "echo x >between")
+    box = carrel(gated, "fork", first).stdout.strip()
+    carrel(gated, "rm", first)
+    check_review(gated, filled, box, "echo y >>d/b", False)
+
+
+def test_a_review_of_a_fork_from_before_the_clone_or_of_a_rewound_one(gated, filled):
+    """The files of the clone are not there: nothing is compared with it."""
+    source = carrel(gated, "new").stdout.strip()
+    gated.exec(source, "echo x >/home/user/first")
+    carrel(gated, "grant", "add", source, "--repo", filled)
+    inside(gated, source, "echo x >>d/a")
+    early = carrel(gated, "fork", "--at", "1", source).stdout.strip()
+    assert "cannot bundle the repository" in carrel(gated, "diff", early, ok=False).stderr
+    late = carrel(gated, "fork", source).stdout.strip()
+    inside(gated, late, "echo y >>d/b")
+    carrel(gated, "rewind", late, "1")
+    check_review(gated, filled, late, "echo z >>top", False)
+
+
+def test_without_the_step_of_the_clone_git_looks_at_all_files(gated, filled):
+    box = new(gated, filled, "", "--steps", "manual")
     inside(gated, box, f"{SCANS}; echo x >>d/a; rm d/b")
     shown = carrel(gated, "diff", box).stdout
     assert "M  d/a" in shown and "D  d/b" in shown, shown

@@ -201,8 +201,8 @@ static bool add_listed(struct listed *l, const char *path, const json_t *change)
 }
 
 /*
- * Asks which files differ from the step after the clone. Leaves l->how empty if that is not known:
- * the step is gone, the machine is a fork, too much changed, or a path needs git's own rules.
+ * Asks which files differ from the state after the clone. Leaves l->how empty if that is not known:
+ * no step was taken then, too much changed, or a path needs git's own rules.
  */
 static void list_changed(struct ship *s, const char *machine, const struct slice *clone,
                          struct listed *l) {

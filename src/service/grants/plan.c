@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "grant/dirs.h"
+#include "service/grants/bases.h"
 #include "service/grants/inner.h"
 #include "service/rights.h"
 
@@ -70,6 +71,8 @@ static int renew(struct live *l, const struct grant_kind *kind, const struct gra
 static int plan_inherit(struct live *l, const struct live *from, struct grant_plan *p,
                         struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
+    struct bases recorded;
+    bases_load(from, &recorded); /* the fork cannot find them: it has no steps of its source */
     if (store_grant_list(l->service->store, from->row.id, NULL, &list, err) < 0)
         return -1;
     for (size_t i = 0; i < list.count; i++) {

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "machine/compare.h"
+#include "service/grants/bases.h"
 #include "service/review/inner.h"
 #include "service/steps/barrier.h"
 #include "service/steps/live.h"
@@ -218,9 +219,15 @@ static int differing_layers(struct diffing *d, struct err *err) {
     return 0;
 }
 
+/* A fork, or a machine that lost its steps, has no step after the clone of a repository. */
 static int find_step(struct diffing *d, struct end *e, const char *step, struct err *err) {
     struct step_row row DEFER(step_row_done) = {.what = NULL};
-    if (store_step_find(d->live->service->store, d->live->row.id, step, &row, err) < 0)
+    int found = store_step_find(d->live->service->store, d->live->row.id, step, &row, err);
+    if ((found < 0 || !row.has_point) && bases_stack(d->live, step, e->stack)) {
+        snprintf(e->name, sizeof(e->name), "%.*s", ID_SIZE - 1, step);
+        return 0;
+    }
+    if (found < 0)
         return -1;
     if (!row.has_point)
         return step_point_error(d->live, &row, err);
@@ -258,7 +265,7 @@ static int diff_check(struct diffing *d, struct err *err) {
     struct live *l = d->live;
     if (!l->machine || l->row.state == MACHINE_ENDING)
         return live_state_error(l, err);
-    if (find_end(d, &d->from, err) < 0 || find_end(d, &d->to, err) < 0 ||
+    if (steps_load(l, err) < 0 || find_end(d, &d->from, err) < 0 || find_end(d, &d->to, err) < 0 ||
         differing_layers(d, err) < 0)
         return -1;
     if (compare_order_ok(&d->order))

@@ -14,6 +14,7 @@
 #include "base/fs/dir.h"
 #include "base/image_id.h"
 #include "base/log.h"
+#include "service/grants/bases.h"
 #include "service/steps/inner.h"
 #include "service/strays.h"
 #include "store/grants.h"
@@ -272,9 +273,12 @@ static const struct fall host_restarted = {"the host was restarted",
 static const struct fall box_killed = {FALL_KILLED,
                                        "its files were lost when its first process was killed"};
 
-/* One transaction: the copies become the root, and steps that were not saved are lost. */
-static int write_revived(struct live *l, struct saved_row *row, const struct fall *fall,
-                         struct err *err) {
+/*
+ * One transaction: the copies of the layers `source` become the root, and steps that were not saved
+ * are lost.
+ */
+static int write_revived(struct live *l, struct saved_row *row, const char *source,
+                         const struct fall *fall, struct err *err) {
     struct store *store = l->service->store;
     /* If the root has lower layers, upper 1 is already used by the box that was prepared. */
     bool lies = (row->stack && *row->stack) || image_id_valid(l->row.image);
@@ -282,7 +286,8 @@ static int write_revived(struct live *l, struct saved_row *row, const struct fal
     snprintf(root.machine, sizeof(root.machine), "%s", l->row.id);
     if (store_begin(store, err) < 0)
         return -1;
-    if (store_steps_lose(store, row, fall->files, err) == 0 &&
+    if (bases_move(l, source, row->stack ? row->stack : "", err) == 0 &&
+        store_steps_lose(store, row, fall->files, err) == 0 &&
         store_root_put(store, &root, err) == 0 && store_saved_put(store, row, err) == 0 &&
         store_machine_update(store, &l->row, err) == 0 &&
         store_exec_lose(store, l->row.id, wall_ms(), fall->what, NULL, err) == 0 &&
@@ -312,15 +317,15 @@ static void say_why(struct live *l, const char *id, const struct fall *fall) {
 static int revive(struct live *l, struct saved_row *row, const struct fall *fall, struct err *err) {
     char json[128];
     bool known = !row->boot[0];
+    char *source DEFER_FREE = row->source ? row->source : xstrdup("");
     row->boot[0] = '\0';
-    free(row->source);
     row->source = xstrdup(row->stack ? row->stack : "");
     l->row.state = MACHINE_STOPPED;
     if (known)
         return 0;
     l->row.state_by = STATE_BY_OTHER;
     say_why(l, row->step, fall);
-    if (write_revived(l, row, fall, err) < 0)
+    if (write_revived(l, row, source, fall, err) < 0)
         return -1;
     snprintf(json, sizeof(json), "{\"reason\":\"%s\"}", fall->what);
     event_tell(l->service, l->row.owner, l->row.id, "machine.stopped", json);

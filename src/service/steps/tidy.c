@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/grants/bases.h"
 #include "service/images/live.h"
 #include "service/steps/inner.h"
 #include "store/compact.h"
@@ -179,20 +180,26 @@ static size_t count_saved(const struct layers *layers) {
 
 /*
  * After a restart of the host, a machine has the layers of its saved disk below its own. They are
- * merged into one; otherwise each restart would grow the stack.
+ * merged into one; otherwise each restart would grow the stack. If there are bases of clones among
+ * them, the longest part between two of these is merged.
  */
-static struct compaction plan_saved(struct live *l, const struct layers *layers) {
+static struct compaction plan_saved(struct live *l, const struct layers *layers,
+                                    const struct bases *bases) {
     struct store *store = l->service->store;
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
     struct compaction c = {0};
     struct err err;
-    while (c.first < layers->count && strcmp(layers->v[c.first].machine, l->row.id) == 0)
-        c.first++;
-    if (layers->count - c.first < SAVED_MANY || store_saved_get(store, l->row.id, &row, &err) < 0)
+    size_t first = 0;
+    while (first < layers->count && strcmp(layers->v[first].machine, l->row.id) == 0)
+        first++;
+    if (layers->count - first < SAVED_MANY || store_saved_get(store, l->row.id, &row, &err) < 0)
         return (struct compaction){0};
-    while (c.first + c.count < layers->count &&
-           strcmp(layers->v[c.first + c.count].machine, row.disk) == 0)
-        c.count++;
+    for (size_t i = first, n = 0; i < layers->count && strcmp(layers->v[i].machine, row.disk) == 0;
+         i++) {
+        n = bases_have(bases, &layers->v[i]) ? 0 : n + 1;
+        if (n > c.count)
+            c = (struct compaction){.first = i + 1 - n, .count = n};
+    }
     c.into = row.next++;
     if (c.count < SAVED_MANY || store_saved_put(store, &row, &err) < 0)
         return (struct compaction){0};
@@ -202,13 +209,19 @@ static struct compaction plan_saved(struct live *l, const struct layers *layers)
 /* Chooses the layers to merge: own ones, or else saved ones. */
 static struct compaction choose_run(struct live *l, const struct layers *layers, bool full) {
     uint32_t entries[LAYERS_MAX];
+    struct bases bases;
+    struct layers above = *layers;
     bool known = steps_weights(l, layers, entries);
-    /* A full disk does not wait for a count. */
+    bases_load(l, &bases);
+    above.count = 0;
+    while (above.count < layers->count && !bases_have(&bases, &layers->v[above.count]))
+        above.count++;
+    /* A full disk does not wait for a count, and has no room for a base of its own. */
     struct compaction c =
         full ? compact_all(layers, l->row.id, l->steps->layer)
-             : compact_plan(layers, l->row.id, l->steps->layer, known ? entries : NULL);
+             : compact_plan(&above, l->row.id, l->steps->layer, known ? entries : NULL);
     if (c.count < 2 && count_saved(layers) >= SAVED_MANY && !l->steps->durable.saving)
-        c = plan_saved(l, layers);
+        c = plan_saved(l, layers, &bases);
     return c;
 }
 
