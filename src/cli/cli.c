@@ -41,7 +41,7 @@ const struct option_row done_rows[] = {
 #define help_rows (list_rows + 2)
 
 const struct command commands[] = {
-    {"run", "[OPTIONS] [--] COMMAND [ARG...]", "run a command in a new machine, then delete it",
+    {"run", "[OPTIONS] [[--] COMMAND [ARG...]]", "run a command in a new machine, then delete it",
      cmd_run, run_rows, "Run commands"},
     {"exec", "[OPTIONS] MACHINE [--] COMMAND [ARG...]", "run a command in a machine", cmd_exec,
      exec_rows, NULL},

@@ -13,6 +13,7 @@
 #include "cli/exec.h"
 #include "cli/grants.h"
 #include "cli/handed.h"
+#include "cli/image/image.h"
 #include "cli/net.h"
 #include "cli/remote.h"
 #include "cli/ship/changes.h"
@@ -37,7 +38,7 @@ const struct option_row run_rows[] = {
     {0, "keep", NULL, OPTION_FLAG, AT(keep), "keep the machine and print its id"},
     {0, "rm", NULL, OPTION_FLAG, AT(rm), "delete the machine afterwards (the default)"},
     {0, "image", "IMAGE", OPTION_TEXT, AT(image),
-     "image to start from (default: host, the programs of this host)"},
+     "image to start from, and whose command to run if none is given (default: host)"},
     SPEC_OPTIONS(struct run_options, spec),
     {0, "ttl", "TIME", OPTION_DURATION, AT(spec.ttl_ms), SPEC_TTL_HELP},
     {0, "net", "none|[ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
@@ -59,6 +60,8 @@ struct run {
     int fds[PLAN_MAX_GRANTS + HANDED_MAX]; /* descriptors of `grants`, then of `handed` */
     struct command_setup setup;
     struct timespec started;
+    json_t *image;      /* the image, if its own command is run */
+    const char **words; /* that command */
 };
 
 static void run_announce(void) {
@@ -224,6 +227,8 @@ static void run_free(struct run **slot) {
     handed_close(&r->handed);
     command_done(&r->setup);
     buf_done(&r->spec);
+    json_decref(r->image);
+    free(r->words);
     free(r);
 }
 
@@ -262,6 +267,41 @@ static int connect_and_run(struct run *r, struct err *err) {
     return session_run(&r->setup.session, err);
 }
 
+/* ---- the command of an image ---- */
+
+static size_t image_words(const json_t *list, const char **to, size_t n) {
+    const json_t *word;
+    size_t i;
+    json_array_foreach(list, i, word) if (json_is_string(word)) to[n++] = json_string_value(word);
+    return n;
+}
+
+/* Sets *ret to the entry point and command of the image. */
+static int image_command(struct run *r, char ***ret, struct err *err) {
+    struct client c = {0};
+    if (!r->o.image || strcmp(r->o.image, "host") == 0) {
+        err_set(err, ERR_INVALID, "no command to run");
+        return err_remedy(err, "carrel run -- COMMAND [ARG...]");
+    }
+    int found =
+        client_open(&c, CLIENT_START, r->o.command.quiet ? client_silent : run_announce, err) < 0
+            ? -1
+            : image_show(&c, r->o.image, &r->image, err);
+    client_close(&c);
+    if (found < 0)
+        return -1;
+    const json_t *config = json_object_get(r->image, "config");
+    const json_t *entry = json_object_get(config, "entrypoint");
+    const json_t *command = json_object_get(config, "command");
+    r->words = xcalloc(json_array_size(entry) + json_array_size(command) + 1, sizeof(char *));
+    if (image_words(command, r->words, image_words(entry, r->words, 0)) == 0) {
+        err_set(err, ERR_INVALID, "image '%s' has no command of its own", r->o.image);
+        return err_remedy(err, "carrel run --image %s -- COMMAND [ARG...]", r->o.image);
+    }
+    *ret = (char **)r->words;
+    return 0;
+}
+
 int cmd_run(int argc, char **argv) {
     struct err err = {0};
     int next;
@@ -274,12 +314,8 @@ int cmd_run(int argc, char **argv) {
         return 0;
     }
     char **command = argv + 1 + next;
-    if (!command[0]) {
-        err_set(&err, ERR_INVALID, "no command to run");
-        err_remedy(&err, "carrel run -- COMMAND [ARG...]");
-        return cli_fail(&err);
-    }
-    if (check_options(&r->o, &err) < 0 || run_describe(r, &err) < 0)
+    if ((!command[0] && image_command(r, &command, &err) < 0) || check_options(&r->o, &err) < 0 ||
+        run_describe(r, &err) < 0)
         return cli_fail(&err);
     if (!r->o.command.quiet && r->o.spec.unreviewed)
         grants_warn(&r->grants, &r->plan);

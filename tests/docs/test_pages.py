@@ -35,6 +35,7 @@ def test_a_page_has_no_command_that_is_not_run(page):
 def test_commands_of_the_table_for_docker_users_work(with_rootfs):
     """In their order, with a word in place of each placeholder. The machine is small: an image of it is made."""
     (with_rootfs.dir / "recipe").write_text("base small\n")
+    (with_rootfs.dir / "first").write_text("base plain\ncommand echo\n")
     text = (TOP / "docs/tutorial/from-docker.md").read_text()
     rows = re.findall(r"^\| `docker.* \| `(carrel .*?)` \|", text, re.M)
     assert len(rows) > 20
@@ -42,7 +43,7 @@ def test_commands_of_the_table_for_docker_users_work(with_rootfs):
              "DIR": "layout", "/PATH": "/tmp/copy", "FILE": "rootfs.tar"}
     shell = pages.Shell(with_rootfs.env, with_rootfs.dir)
     try:
-        for row in ["carrel image import FILE --name IMAGE", *rows]:
+        for row in ["carrel image import FILE --name plain", "carrel image build first --name IMAGE", *rows]:
             if row.startswith(("carrel image pull", "carrel image push")):
                 continue  # they need a registry: tests/image/test_registry.py
             command = re.sub("|".join(names), lambda m: names[m[0]], row)
