@@ -309,6 +309,10 @@ static void exec_failed_error(const struct exec_view *view, struct err *err) {
                                : "the machine ended");
         return;
     }
+    if (view->error) {
+        err_set(err, ERR_INVALID, "the command did not start: %s", view->error);
+        return;
+    }
     err_set(err, ERR_INVALID, "the command exited with status %lld", (long long)view->status);
     err_remedy(err, "see the output of the command in the log of the build");
 }
