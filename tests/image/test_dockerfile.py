@@ -115,6 +115,13 @@ def test_working_directory_after_the_last_command_exists(daemon, small, tmp_path
     ("FROM small\nCOPY conf tree /x\n", "end the destination with a slash"),
     ("FROM small\nCOPY --chown=nobody-here conf /x\n", "user 'nobody-here' does not exist in /etc/passwd of the image"),
     ("FROM small\nRUN echo broken >&2; exit 7\n", "line 2 of the Dockerfile: the command exited with status 7"),
+    ("FORM small\n", "line 1 of the Dockerfile: FORM before FROM"),
+    ("", "the Dockerfile has no FROM"),
+    ("FROM small\nUSER nobody-here\nRUN true\n",
+     "line 3 of the Dockerfile: the command did not start: there is no user 'nobody-here' in /etc/passwd of the machine\n"),
+    ("FROM small\nRUN false\n", "status 1: see the output of the command; it reaches no network, unless --net allows it\n"),
+    ("FROM example.org/a/nothing:1\n", "fetch it: carrel image pull example.org/a/nothing:1 --name example.org.a.nothing:1\n"),
+    ("FROM debian:nothing\n", "or fetch it: carrel image pull debian:nothing\n"),
     ("FROM nothing\n", "image 'nothing' does not exist")])
 def test_dockerfile_error_names_the_line_and_leaves_no_machine(daemon, context, text, said):
     (context / "Dockerfile").write_text(text)
@@ -123,6 +130,33 @@ def test_dockerfile_error_names_the_line_and_leaves_no_machine(daemon, context, 
     done = cli(daemon, "image", "build", context)
     assert done.returncode == 125 and said in done.stderr, done
     assert daemon.machines() == []
+
+
+@pytest.mark.parametrize("name", ["Dockerfile.test", "app.Dockerfile", "Containerfile"])
+def test_names_of_dockerfiles_are_known(daemon, context, name):
+    (context / name).write_text("RUN true\n")
+    assert "of the Dockerfile: RUN before FROM" in cli(daemon, "image", "build", "-f", context / name, context).stderr
+
+
+def test_build_arguments_without_effect_are_told(daemon, small, tmp_path):
+    (tmp_path / "Dockerfile").write_text("ARG FIRST\nFROM small\nARG SECOND\nENV THIRD=x\n")
+    done = cli(daemon, "image", "build", tmp_path, *(w for n in ("FIRST", "SECOND", "THIRD") for w in ("--build-arg", f"{n}=1")))
+    assert done.returncode == 0 and re.findall("--build-arg .*", done.stderr) == [
+        "--build-arg THIRD has no effect: the Dockerfile has no ARG THIRD"], done
+    (tmp_path / "recipe").write_text("base small\n")
+    assert "--build-arg: a recipe has no arguments" in cli(daemon, "image", "build", tmp_path, "--build-arg", "A=1").stderr
+
+
+def test_run_without_a_command_runs_that_of_the_image(daemon, context):
+    assert cli(daemon, "image", "build", context, "--name", "app").returncode == 0
+    assert cli(daemon, "run", "--image", "app").stdout == "hello test test\n"
+    assert cli(daemon, "run", "--image", "app", "--", "id", "-u").stdout == "1234\n"
+    none = cli(daemon, "run", "--image", "small")
+    assert none.returncode == 125 and none.stderr == (
+        "carrel: image 'small' has no command of its own: carrel run --image small -- COMMAND [ARG...]\n")
+    for words in ([], ["--image", "host"]):
+        assert cli(daemon, "run", *words).stderr == "carrel: no command to run: carrel run -- COMMAND [ARG...]\n"
+    assert "image 'nothing' does not exist" in cli(daemon, "run", "--image", "nothing").stderr
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ static int read_found(struct build_source *s, const char *dir, char *to, struct 
     static const char *const names[] = {"recipe", "Dockerfile"};
     for (size_t i = 0; i < 2; i++) {
         ssize_t n = read_file_at(s->dir, names[i], to, RECIPE_BYTES_MAX + 2);
+        s->is_dockerfile = i == 1;
         if (n >= 0)
             return (int)n;
         if (n != -ENOENT)
@@ -74,6 +75,20 @@ static int read_named(struct build_source *s, const char *path, char *to, struct
     return got < 0 ? err_num(err, (int)got, "cannot read recipe '%s'", path) : (int)got;
 }
 
+/* True for names such as Dockerfile, Dockerfile.test and app.Dockerfile. */
+static bool is_dockerfile_name(const char *path) {
+    static const char *const names[] = {"Dockerfile", "Containerfile"};
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    for (size_t i = 0; i < 2; i++) {
+        size_t n = strlen(names[i]), len = strlen(name);
+        if (strncmp(name, names[i], n) == 0 && (name[n] == '\0' || name[n] == '.'))
+            return true;
+        if (len > n && name[len - n - 1] == '.' && strcmp(name + len - n, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Returns the size of the text. */
 static int read_text(struct build_source *s, const char *path, const char *file, char *to,
                      struct err *err) {
@@ -81,6 +96,7 @@ static int read_text(struct build_source *s, const char *path, const char *file,
     bool is_dir = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     if (!is_dir && file)
         return err_set(err, ERR_INVALID, "with -f FILE, '%s' must be a directory", path);
+    s->is_dockerfile = is_dockerfile_name(is_dir && file ? file : path);
     if (!is_dir)
         return read_named(s, path, to, err);
     if (open_dir(s, path, err) < 0)
@@ -131,7 +147,6 @@ static int translate(struct build_source *s, struct client *c, const char *text,
     }
     in.workdir = build_source_workdir(s);
     recipe_done(&s->recipe);
-    s->is_dockerfile = true;
     if (dockerfile_read(text, n, &in, &s->recipe, &notes, err) < 0)
         return -1;
     if (!o->quiet && notes.len)
@@ -145,6 +160,9 @@ int build_source_read(struct build_source *s, struct client *c, const char *path
     int n = read_text(s, path, o->file, text, err);
     if (n < 0)
         return -1;
-    return dockerfile_is(text, (size_t)n) ? translate(s, c, text, (size_t)n, o, err)
-                                          : recipe_read(text, (size_t)n, &s->recipe, err);
+    s->is_dockerfile |= dockerfile_is(text, (size_t)n);
+    if (s->is_dockerfile)
+        return translate(s, c, text, (size_t)n, o, err);
+    return o->arg_count ? err_set(err, ERR_INVALID, "--build-arg: a recipe has no arguments")
+                        : recipe_read(text, (size_t)n, &s->recipe, err);
 }

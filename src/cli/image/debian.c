@@ -108,7 +108,9 @@ int debian_make(struct build_wait *w, const char *name, const char *suite, struc
     if (!s.count) {
         err_set(err, ERR_NOT_FOUND, "apt on this host has no mirror for Debian suite '%.40s'",
                 suite);
-        return err_remedy(err, "import a root filesystem: carrel image import FILE --name %s",
+        return err_remedy(err,
+                          "import a root filesystem with carrel image import, or fetch it: "
+                          "carrel image pull %s",
                           name);
     }
     /*

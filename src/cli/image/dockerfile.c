@@ -26,7 +26,8 @@ struct docker {
     size_t shell_count;
     const char *workdir; /* absolute, without a slash at its end unless it is "/" */
     const struct docker_line *line;
-    size_t left; /* see struct docker_expand */
+    size_t left;     /* see struct docker_expand */
+    bool *used_args; /* of in->args: whether an ARG has this name */
 };
 
 /* ---- lines of the recipe ---- */
@@ -196,7 +197,7 @@ static int docker_from(struct docker *d, struct err *err) {
         return err_remedy(err, "import or tag the image under a short name, and write FROM NAME");
     }
     struct recipe_line *l = docker_add(d, RECIPE_BASE, arena_printf(d->arena, "%s", name), err);
-    if (!l || docker_word(l, l->text, err) < 0)
+    if (!l || docker_word(l, l->text, err) < 0 || docker_word(l, image, err) < 0)
         return -1;
     d->workdir = d->in->workdir && d->in->workdir[0] == '/' ? d->in->workdir : "/";
     return docker_base_vars(d, err);
@@ -308,8 +309,10 @@ static const char *docker_given_arg(const struct docker *d, const char *name) {
     size_t n = strlen(name);
     const char *found = NULL;
     for (size_t i = 0; i < d->in->arg_count; i++)
-        if (strncmp(d->in->args[i], name, n) == 0 && d->in->args[i][n] == '=')
+        if (strncmp(d->in->args[i], name, n) == 0 && d->in->args[i][n] == '=') {
             found = d->in->args[i] + n + 1;
+            d->used_args[i] = true;
+        }
     return found;
 }
 
@@ -552,6 +555,16 @@ static struct docker_reader docker_reader_of(struct arena *arena, const char *by
                                   .escape = '\\'};
 }
 
+static void docker_note_args(struct docker *d) {
+    for (size_t i = 0; d->notes && i < d->in->arg_count; i++) {
+        int n = (int)strcspn(d->in->args[i], "=");
+        if (!d->used_args[i] &&
+            !buf_addf(d->notes, "--build-arg %.*s has no effect: the Dockerfile has no ARG %.*s\n",
+                      n, d->in->args[i], n, d->in->args[i]))
+            d->notes = NULL; /* enough was said */
+    }
+}
+
 int dockerfile_read(const char *bytes, size_t len, const struct dockerfile_input *in,
                     struct recipe *ret, struct buf *notes, struct err *err) {
     struct docker *d DEFER_FREE = xnew(struct docker);
@@ -567,8 +580,12 @@ int dockerfile_read(const char *bytes, size_t len, const struct dockerfile_input
     d->shell[1] = "-c";
     d->shell_count = 2;
     d->reader = docker_reader_of(&ret->arena, bytes, len);
-    if (docker_translate(d, err) == 0)
+    bool *used DEFER_FREE = xcalloc(in->arg_count + 1, sizeof(bool));
+    d->used_args = used;
+    if (docker_translate(d, err) == 0) {
+        docker_note_args(d);
         return 0;
+    }
     recipe_done(ret);
     return -1;
 }

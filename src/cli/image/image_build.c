@@ -422,7 +422,7 @@ static int find_base(struct build *b, struct err *err) {
     if (strcmp(name, "scratch") == 0 && err->code == ERR_NOT_FOUND)
         return make_scratch(b, name, err);
     return b->from.is_dockerfile
-               ? err_remedy(err, "fetch it: carrel image pull REFERENCE --name %s", name)
+               ? err_remedy(err, "fetch it: carrel image pull %.100s --name %s", l->words[1], name)
                : -1;
 }
 
@@ -498,7 +498,10 @@ static int image_build_run(struct build *b, const char *path, json_t **ret, stru
         return 0;
     }
     if (build_watch(b->client, id, b->o->quiet, &end, err) < 0)
-        return -1;
+        return err->code == ERR_INVALID && *err->remedy && !b->net_count && !b->apt
+                   ? err_remedy(err, "see the output of the command; it reaches no network, unless "
+                                     "--net allows it")
+                   : -1;
     long long made = client_number(end, "made");
     if (!b->o->quiet)
         fprintf(stderr, "%lld instruction%s run, %lld cached\n", made, made == 1 ? "" : "s",
