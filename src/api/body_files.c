@@ -4,10 +4,11 @@
 
 #define FILE_PATH(type, member, text) \
     { #member, FIELD_TEXT, AT(type, member), text, .required = true, .max = PATH_MAX_BYTES }
-#define FILE_USER(type)                                                                      \
-    {                                                                                        \
-        "user", FIELD_TEXT, AT(type, user), "act as user (default), root, or a numeric uid", \
-            .max = NAME_MAX_BYTES                                                            \
+#define FILE_USER(type)                                                        \
+    {                                                                          \
+        "user", FIELD_TEXT, AT(type, user),                                    \
+            "act as user, root, or a numeric uid (default: the image's user)", \
+            .max = NAME_MAX_BYTES                                              \
     }
 
 static const struct field mkdir_request[] = {

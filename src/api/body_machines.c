@@ -169,6 +169,8 @@ static const struct field machine_view[] = {
     {"image", SHOW_TEXT, AT(struct machine_view, image), "name of the image", .required = true},
     {"image_id", SHOW_TEXT, AT(struct machine_view, image_id),
      "id of the image, made from its content; absent for the image `host`"},
+    {"home", SHOW_TEXT, AT(struct machine_view, home),
+     "home directory of the user that commands run as; absent if the machine has ended"},
     {"state", SHOW_TEXT, AT(struct machine_view, state), NULL, .required = true,
      .choices = machine_states},
     {"state_by", SHOW_TEXT, AT(struct machine_view, state_by),

@@ -106,9 +106,9 @@ static const struct query terminal_queries[] = {
     {"cols", "integer", NULL},
     {0},
 };
-#define FILE_QUERIES                                                      \
-    {"path", "string", "absolute path in the machine"}, {                 \
-        "user", "string", "act as user (default), root, or a numeric uid" \
+#define FILE_QUERIES                                                                        \
+    {"path", "string", "absolute path in the machine"}, {                                   \
+        "user", "string", "act as user, root, or a numeric uid (default: the image's user)" \
     }
 static const struct query file_queries[] = {FILE_QUERIES, {0}};
 static const struct query tar_queries[] = {

@@ -41,7 +41,7 @@ struct copy_options {
 
 const struct option_row cp_rows[] = {
     {'u', "user", "NAME", OPTION_TEXT, AT(user),
-     "access files in the machine as this user: user, root or a uid (default: user)"},
+     "access files as this user: user, root or a uid (default: the image's user)"},
     {'r', "recursive", NULL, OPTION_FLAG, AT(recursive),
      "ignored: directories are always copied with their contents"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress, and print nothing on success"},
@@ -67,15 +67,11 @@ struct copy {
 
 /* ---- source and destination ---- */
 
-/*
- * Reads "MACHINE:PATH", or a path of this host if there is no colon or a slash comes before it. A
- * relative path in a machine starts at the home directory of the user.
- */
-static int read_end(const char *text, const char *user, struct end *e, struct err *err) {
+/* Reads "MACHINE:PATH", or a path of this host if there is no colon or a slash comes before it. */
+static int read_end(const char *text, struct end *e, struct err *err) {
     size_t n = strcspn(text, ":/");
     bool inside = text[n] == ':' && n > 0;
     const char *path = inside ? text + n + 1 : text;
-    const char *home = user && strcmp(user, "root") == 0 ? "/root" : "/home/user";
     *e = (struct end){.is_stream = strcmp(text, "-") == 0};
     if (n >= sizeof(e->machine) || strlen(path) + 16 > sizeof(e->path) || !*text)
         return err_set(err, ERR_INVALID, "argument '%.60s' is not a path or MACHINE:PATH", text);
@@ -88,10 +84,27 @@ static int read_end(const char *text, const char *user, struct end *e, struct er
         return err_remedy(err, "copy the directory that contains the file instead");
     }
     snprintf(e->machine, sizeof(e->machine), "%.*s", (int)n, text);
-    if (*path == '/')
-        snprintf(e->path, sizeof(e->path), "%s", path);
-    else
-        snprintf(e->path, sizeof(e->path), "%s%s%s", home, *path ? "/" : "", path);
+    snprintf(e->path, sizeof(e->path), "%s", path);
+    return 0;
+}
+
+/* A relative path in a machine starts at the home directory of the user. */
+static int settle_home(struct copy *c, struct end *e, struct err *err) {
+    char target[CLIENT_TARGET_SIZE], path[PATH_MAX];
+    json_t *machine DEFER(json_decrefp) = NULL;
+    const struct client_request r = {.method = "GET", .target = target};
+    if (!e->machine[0] || e->path[0] == '/')
+        return 0;
+    if (!c->o.user && (client_target(target, err, "/v1/machines/%s", e->machine) < 0 ||
+                       client_call(&c->client, &r, &machine, err) < 0))
+        return -1;
+    const char *home = c->o.user && strcmp(c->o.user, "root") == 0 ? "/root"
+                       : machine && *client_text(machine, "home")  ? client_text(machine, "home")
+                                                                   : "/home/user";
+    snprintf(path, sizeof(path), "%s", e->path);
+    if (snprintf(e->path, sizeof(e->path), "%s%s%s", home,
+                 *path && home[strlen(home) - 1] != '/' ? "/" : "", path) >= (int)sizeof(e->path))
+        return err_set(err, ERR_LIMIT, "path '%.60s' is too long", path);
     return 0;
 }
 
@@ -451,7 +464,8 @@ static int check_ends(const struct copy *c, struct err *err) {
 static int copy_between(struct copy *c, struct err *err) {
     const char *machine = c->to.machine[0] ? c->to.machine : c->from.machine;
     signal(SIGPIPE, SIG_IGN);
-    if (cli_machine_open(&c->client, machine, err) < 0 || copy_look(c, &c->from, err) < 0 ||
+    if (cli_machine_open(&c->client, machine, err) < 0 || settle_home(c, &c->from, err) < 0 ||
+        settle_home(c, &c->to, err) < 0 || copy_look(c, &c->from, err) < 0 ||
         settle_target(c, err) < 0)
         return -1;
     if (c->to.machine[0])
@@ -481,9 +495,8 @@ int cmd_cp(int argc, char **argv) {
         err_remedy(&err, "carrel cp FILE MACHINE:PATH, or carrel cp MACHINE:PATH FILE");
         return cli_fail(&err);
     }
-    if (read_end(words[0], c->o.user, &c->from, &err) < 0 ||
-        read_end(words[1], c->o.user, &c->to, &err) < 0 || check_ends(c, &err) < 0 ||
-        copy_between(c, &err) < 0)
+    if (read_end(words[0], &c->from, &err) < 0 || read_end(words[1], &c->to, &err) < 0 ||
+        check_ends(c, &err) < 0 || copy_between(c, &err) < 0)
         return cli_fail(&err);
     cli_done(c->o.quiet, "copied '%s' to '%s'", words[0], words[1]);
     return 0;

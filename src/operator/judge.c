@@ -31,7 +31,7 @@ struct judging {
     struct service *service;
     struct caller who;
     char from[ID_SIZE], to[ID_SIZE], key[JUDGE_KEY_SIZE];
-    char dirs[JUDGE_DIRS][4096], uid[16]; /* uid: owner of the work directories */
+    char dirs[JUDGE_DIRS][4096], owner[32]; /* uid:gid of the work directories */
     bool lent; /* dirs[0] is a directory that the owner lent; its dot files are copied too */
     size_t at;
     /* The command in progress. */
@@ -95,7 +95,7 @@ static void command_run(struct judging *j, const char *name, const char *script,
     static const uint8_t no_hash[SHA256_BYTES];
     const char *const words[] = {"/bin/sh", "-c",       script,     "sh",
                                  STAGING,   j->dirs[0], j->dirs[1], j->lent ? "dots" : "",
-                                 j->uid};
+                                 j->owner};
     memcpy(j->words, words, sizeof(words));
     snprintf(j->exec_key, sizeof(j->exec_key), "%s.%s", j->key, name);
     j->next = next;
@@ -111,7 +111,7 @@ static void command_run(struct judging *j, const char *name, const char *script,
 
 static void dir_copy(struct judging *j);
 
-#define PREPARE "umask 077; mkdir -p \"$1/0\" \"$1/1\" && chown \"$5:$5\" \"$1\" \"$1/0\" \"$1/1\""
+#define PREPARE "umask 077; mkdir -p \"$1/0\" \"$1/1\" && chown \"$5\" \"$1\" \"$1/0\" \"$1/1\""
 
 /*
  * Moves files from the staging directory $1 to the work directories $2 and $3. Dot files in a home
@@ -121,9 +121,9 @@ static void dir_copy(struct judging *j);
  * into the staging directory again. So the directory stays, empty.
  */
 static const char move_into_place[] =
-    "uid=$5\n"
+    "owner=$5\n"
     "put() {\n"
-    "  mkdir -p \"$2\" && chown \"$uid:$uid\" \"$2\" && rm -rf -- \"$2\"/* || exit 1\n"
+    "  mkdir -p \"$2\" && chown \"$owner\" \"$2\" && rm -rf -- \"$2\"/* || exit 1\n"
     "  [ -z \"$3\" ] || rm -rf -- \"$2\"/.[!.]* \"$2\"/..?* || exit 1\n"
     "  for f in \"$1\"/* \"$1\"/.[!.]* \"$1\"/..?*; do\n"
     "    case ${f##*/} in .*) [ -n \"$3\" ] || continue;; esac\n"
@@ -250,7 +250,7 @@ void judge_apply(struct service *s, const struct caller *who, const struct judge
                  judge_fn *done, void *arg) {
     struct judging *j = xnew(struct judging);
     struct err err;
-    uint32_t uid;
+    uint32_t uid, gid;
     *j = (struct judging){
         .service = s, .who = *who, .lent = r->lent != NULL, .done = done, .arg = arg};
     snprintf(j->from, sizeof(j->from), "%s", r->from);
@@ -258,11 +258,11 @@ void judge_apply(struct service *s, const struct caller *who, const struct judge
     snprintf(j->key, sizeof(j->key), "%s", r->key);
     snprintf(j->dirs[0], sizeof(j->dirs[0]), "%s", r->lent ? r->lent : "/home/user");
     snprintf(j->dirs[1], sizeof(j->dirs[1]), "/outbox");
-    if (file_user(NULL, &uid, &err) < 0) {
+    if (service_file_owner(s, who, r->to, &uid, &gid, &err) < 0) {
         judging_end(j, &err);
         return;
     }
-    snprintf(j->uid, sizeof(j->uid), "%u", uid);
+    snprintf(j->owner, sizeof(j->owner), "%u:%u", uid, gid);
     command_run(j, "stage", PREPARE, dir_copy);
 }
 

@@ -51,7 +51,7 @@ static size_t message_size(uint16_t type, bool *ret_changes) {
 }
 
 int file_user(const char *text, uint32_t *ret_uid, struct err *err) {
-    uint64_t uid = 1000;
+    uint64_t uid = text ? 1000 : FILE_USER_OF_MACHINE;
     if (text && strcmp(text, "root") == 0)
         uid = 0;
     else if (text && strcmp(text, "user") != 0 && parse_u64(text, 0, 65534, &uid, NULL) < 0) {
@@ -60,6 +60,22 @@ int file_user(const char *text, uint32_t *ret_uid, struct err *err) {
     }
     *ret_uid = (uint32_t)uid;
     return 0;
+}
+
+int service_file_owner(struct service *s, const struct caller *who, const char *id,
+                       uint32_t *ret_uid, uint32_t *ret_gid, struct err *err) {
+    const struct live *l = live_find(s, who, id, LIVE_ANY, err);
+    if (l)
+        live_user(l, ret_uid, ret_gid);
+    return l ? 0 : -1;
+}
+
+/* All messages about files start with uid and gid. A cell has one user. */
+void file_user_settle(const struct live *l, uint32_t *uid, uint32_t *gid) {
+    if (live_is_cell(l))
+        *uid = *gid = 0;
+    else if (*uid == FILE_USER_OF_MACHINE)
+        live_user(l, uid, gid);
 }
 
 const char *service_start_dir(struct service *s, const char *machine) {
@@ -177,8 +193,7 @@ void service_file(struct service *s, const struct caller *who, const char *machi
     *c = (struct file_call){l, *who, path ? verb : NULL, path, intent, done, arg, .type = type};
     size_t size = message_size(type, &c->changes);
     memcpy(&c->message, msg, size);
-    if (live_is_cell(l)) /* all messages start with uid and gid; a cell has one user */
-        c->message.path.uid = c->message.path.gid = 0;
+    file_user_settle(l, &c->message.path.uid, &c->message.path.gid);
     live_ref(l);
     idle_touch(&l->idle, loop_now_ms(s->loop));
     send_file(c);
@@ -225,6 +240,7 @@ int service_file_watch(struct service *s, const struct caller *who, const char *
     l->open++;
     struct watch_call *c = xnew(struct watch_call);
     *c = (struct watch_call){w, *path};
+    file_user_settle(l, &c->path.uid, &c->path.gid);
     w->waits = c;
     if (!barrier_wait(l, watch_later, c))
         watch_later(c);

@@ -9,8 +9,20 @@
 #include "machine/guest.h"
 #include "service/service.h"
 
-/* The user of a file operation: "user" (NULL), "root" or a number. */
+/*
+ * The user of a file operation: "user", "root" or a number. NULL is the user that commands of the
+ * machine run as, which its image says: FILE_USER_OF_MACHINE stands for it as uid and gid of a
+ * message of service_file(). It is never sent to a guest.
+ */
+#define FILE_USER_OF_MACHINE (UINT32_MAX - 1)
 int file_user(const char *text, uint32_t *ret_uid, struct err *err);
+/* Replaces FILE_USER_OF_MACHINE by the user of this machine. */
+struct live;
+void file_user_settle(const struct live *l, uint32_t *uid, uint32_t *gid);
+
+/* Finds the user that commands of the machine run as. id: of the machine. */
+int service_file_owner(struct service *s, const struct caller *who, const char *id,
+                       uint32_t *ret_uid, uint32_t *ret_gid, struct err *err);
 
 /* The directory in which the machine's commands start, unless they name another one. Valid until
  * control returns to the loop. */

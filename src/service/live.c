@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "service/calls/live.h"
 #include "service/exec/live.h"
+#include "service/exec/plan.h"
 #include "service/grants/live.h"
 #include "service/images/live.h"
 #include "service/models/live.h"
@@ -102,6 +103,12 @@ static void load_image(struct live *l) {
 
 const struct exec_defaults *live_defaults(const struct live *l) {
     return l->image ? live_image_defaults(l->image) : NULL;
+}
+
+void live_user(const struct live *l, uint32_t *ret_uid, uint32_t *ret_gid) {
+    const struct exec_defaults *image = live_defaults(l);
+    *ret_uid = image ? image->uid : 1000;
+    *ret_gid = image ? image->gid : 1000;
 }
 
 void live_set_lifetime(struct live *l, uint64_t left_ms) {
@@ -206,6 +213,7 @@ void live_view(const struct live *l, struct machine_view *ret) {
     machine_row_view(&l->row, ret);
     if (l->image)
         ret->image = live_image_name(l->image);
+    ret->home = l->image ? live_defaults(l)->home : "/home/user";
     ret->commands = execs_running(l);
     ret->disk_bytes = l->disk_bytes;
     ret->step_count = steps_count(l);

@@ -207,6 +207,8 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret);
 
 /* Returns the defaults of commands from the image; NULL: the machine uses the host's image. */
 const struct exec_defaults *live_defaults(const struct live *l);
+/* The user that commands of the machine run as, who owns files that are copied to it. */
+void live_user(const struct live *l, uint32_t *ret_uid, uint32_t *ret_gid);
 
 /* Sets the time until the ttl ends; 0: never. */
 void live_set_lifetime(struct live *l, uint64_t left_ms);

@@ -499,3 +499,74 @@ def test_machines_of_another_owner_do_not_keep_build_steps_of_mine(fresh, rootfs
     assert mine.post("/v1/images/prune")["removed"] == 1
     assert theirs.post("/v1/images/prune")["removed"] == 0, "the control"
     assert theirs.exec(m, "echo works")["stdout"] == "works\n"
+
+
+# ---- files of machines belong to the image's user ----
+
+
+@pytest.fixture(params=[None, "app", "0", "77:88"])
+def owned(request, daemon, rootfs):
+    """A machine whose image has this user, and the ids of that user."""
+    put(daemon, layout([rootfs.read_bytes()], config={"User": request.param} if request.param else {}), name="owned")
+    m = daemon.machine(image="owned")
+    assert daemon.exec(m, "mkdir -m 777 /open", user="root")["exec"]["status"] == 0
+    return m, {"app": (1234, 1235), "77:88": (77, 88)}.get(request.param, (0, 0))
+
+
+def ids_of(daemon, machine, *paths):
+    out = daemon.exec(machine, "stat -c '%u %g' " + " ".join(paths), user="root")
+    assert out["exec"]["status"] == 0, out
+    return [tuple(map(int, line.split())) for line in out["stdout"].splitlines()]
+
+
+def test_copies_belong_to_the_user_of_the_image(daemon, owned, tmp_path):
+    machine, ids = owned
+    (tmp_path / "file").write_text("one\n")
+    (tmp_path / "tree/sub").mkdir(parents=True)
+    (tmp_path / "tree/sub/deep").write_text("two\n")
+    for source, to in (("file", "file"), ("tree", "tree")):
+        done = cli(daemon, "cp", tmp_path / source, f"{machine}:/open/{to}")
+        assert done.returncode == 0, done
+    assert ids_of(daemon, machine, "/open/file", "/open/tree", "/open/tree/sub", "/open/tree/sub/deep") == [ids] * 4
+    # A file that only this user may read is copied out again.
+    daemon.exec(machine, "chmod 600 /open/file; chmod 700 /open/tree", user="root")
+    for source, to in (("file", "back"), ("tree", "back-tree")):
+        assert cli(daemon, "cp", f"{machine}:/open/{source}", tmp_path / to).returncode == 0
+    assert (tmp_path / "back").read_text() == "one\n" and (tmp_path / "back-tree/sub/deep").read_text() == "two\n"
+
+
+def test_relative_path_of_a_copy_starts_at_the_home_of_the_user(daemon, owned, tmp_path):
+    machine, ids = owned
+    home = daemon.get(f"/v1/machines/{machine}")["home"]
+    assert home == daemon.exec(machine, "echo $HOME")["stdout"].strip()
+    daemon.exec(machine, f"mkdir -p {home}; chmod 777 {home}", user="root")
+    (tmp_path / "file").write_text("one\n")
+    done = cli(daemon, "cp", tmp_path / "file", f"{machine}:there")
+    assert done.returncode == 0, done
+    assert daemon.exec(machine, f"cat {home}/there")["stdout"] == "one\n"
+
+
+def test_file_routes_act_as_the_user_of_the_image(daemon, owned):
+    machine, ids = owned
+    files = f"/v1/machines/{machine}/files"
+    daemon.request("PUT", files, b"x", path="/open/put")
+    daemon.post(files + "/mkdir", {"path": "/open/a/b"})
+    daemon.post(files + "/symlink", {"path": "/open/link", "target": "put"})
+    assert ids_of(daemon, machine, "/open/put", "/open/a", "/open/a/b", "/open/link") == [ids] * 4
+    daemon.post(files + "/chmod", {"path": "/open/put", "mode": "600"})
+    daemon.post(files + "/move", {"from": "/open/put", "to": "/open/a/put"})
+    assert daemon.request("GET", files, raw=True, path="/open/a/put") == b"x"
+    assert [e["name"] for e in daemon.get(files + "/list", path="/open/a")["entries"]] == ["b", "put"]
+    daemon.delete(files, path="/open/a", recursive=1)
+
+
+def test_user_of_a_request_replaces_that_of_the_image(daemon, owned):
+    """An image's user is no reason to act as root: an unprivileged user that was asked for stays one."""
+    machine, _ = owned
+    files = f"/v1/machines/{machine}/files"
+    for user, ids in (("user", (1000, 1000)), ("5", (5, 5)), ("root", (0, 0))):
+        daemon.request("PUT", files, b"x", path=f"/open/{user}", user=user)
+        assert ids_of(daemon, machine, f"/open/{user}") == [ids]
+    with pytest.raises(Refused) as why:
+        daemon.request("PUT", files, b"x", path="/etc/mine", user="user")
+    assert why.value.code == "denied", why.value

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tarfile
 
-PROGRAMS = ["sh", "cat", "ls", "id", "env", "pwd", "rm", "mkdir", "echo", "stat", "sleep", "readlink", "touch", "cp", "mv", "ln", "chmod",
+PROGRAMS = ["sh", "cat", "ls", "id", "env", "pwd", "rm", "mkdir", "echo", "stat", "sleep", "readlink", "touch", "cp", "mv", "ln", "chmod", "chown",
             "mkfifo", "rmdir", "sha256sum", "sort"]
 ARCH = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
 

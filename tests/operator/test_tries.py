@@ -1,13 +1,18 @@
 """Several tries at a task, and machines that `carrel do` makes itself."""
 import json
+import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
-from carrel import PROGRAM, ROOTLESS
-from daemon import Refused
-from runs import Runs, call, finish, run, to_the_end, turns
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "image"))
+
+from carrel import PROGRAM, ROOTLESS  # noqa: E402
+from daemon import Refused  # noqa: E402
+from runs import Runs, call, finish, run, to_the_end, turns  # noqa: E402
+from trees import archive, directory, layout, small_tree  # noqa: E402
 
 
 @pytest.fixture
@@ -62,6 +67,18 @@ def test_forks_of_a_machine_leave_it_as_it_is(carrel, daemon):
     assert daemon.exec(m, "cat made")["stdout"] == "old\n"
     best = daemon.until(lambda: len(daemon.machines()) == 2 and [x["id"] for x in daemon.machines() if x["id"] != m])
     assert daemon.exec(best[0], "cat made")["stdout"] == "new\n", "a check changes nothing"
+
+
+def test_check_works_as_the_user_of_the_image(carrel, daemon, tmp_path):
+    """The work that was copied for the check belongs to the user of its commands."""
+    home = archive(directory("home"), directory("home/user", uid=77, gid=88))
+    config = {"User": "77:88", "WorkingDir": "/home/user"}
+    daemon.request("POST", "/v1/images", layout([small_tree(tmp_path).read_bytes(), home], config=config), name="owned")
+    m = daemon.machine(image="owned")
+    check = "set -e; for f in made .; do [ $(stat -c %u:%g $f) = 77:88 ]; done; echo more >>made; touch new"
+    status, out, err = carrel("--tries", 1, "--check", check, m, "Make it.", turns=to_the_end([run("echo new >made")]))
+    assert status == 0, (out, err)
+    daemon.delete("/v1/images/owned")
 
 
 def test_what_a_check_needs_comes_from_the_owners_side(carrel, daemon, tmp_path):

@@ -34,7 +34,7 @@ struct tool_run {
     bool stopped; /* by tool_stop(): the tool ends with error `why` */
     struct err why;
     struct msg_exit exit;
-    uint32_t uid;
+    uint32_t uid, gid;
     char **argv;    /* owned */
     bool waits;     /* waits for a step (steps/barrier.h) or for its machine to wake (rest.h) */
     bool cancelled; /* cancelled while it waits */
@@ -212,8 +212,8 @@ static void tool_run_start(struct tool_run *t) {
         .flags = MSG_EXEC_QUIET | MSG_EXEC_TOOL,
         .stdio = {MSG_STDIO_PIPE, MSG_STDIO_PIPE, MSG_STDIO_PIPE},
         .uid = t->uid,
-        .gid = t->uid,
-        .groups = {.count = 1, .v = {t->uid}},
+        .gid = t->gid,
+        .groups = {.count = 1, .v = {t->gid}},
         .cwd = {.s = "/", .n = 1},
         .argv = {.v = (const char *const *)t->argv},
         .env = {.v = no_env},
@@ -282,7 +282,8 @@ struct tool_run *service_tool(struct service *s, const struct caller *who, const
                            .credit = MSG_WINDOW_DEFAULT,
                            .open = {true, true}};
     live_ref(l);
-    t->uid = live_is_cell(l) ? 0 : uid;
+    t->uid = t->gid = uid;
+    file_user_settle(l, &t->uid, &t->gid);
     t->argv = copy_words(argv);
     if (note_start(t, argv, err) < 0) {
         tool_free(t);

@@ -158,13 +158,6 @@ static void handover_begin(void *arg) {
     *slash = '/';
 }
 
-/* Finds the user that commands run as, who gets the copied files. */
-static void user_of(const struct live *l, uint32_t *uid, uint32_t *gid) {
-    const struct exec_defaults *image = live_defaults(l);
-    *uid = image ? image->uid : 1000;
-    *gid = image ? image->gid : 1000;
-}
-
 static struct copying *copying_new(struct live *l, const struct handover *to, service_done_fn *done,
                                    void *arg) {
     struct copying *c = xnew(struct copying);
@@ -173,7 +166,7 @@ static struct copying *copying_new(struct live *l, const struct handover *to, se
     c->fd = -1;
     c->mode = to->mode;
     if (!to->as_root)
-        user_of(l, &c->uid, &c->gid);
+        live_user(l, &c->uid, &c->gid);
     c->done = done;
     c->arg = arg;
     snprintf(c->path, sizeof(c->path), "%s", to->path);
@@ -240,7 +233,7 @@ static void remove_now(void *arg) {
     int turn = barrier_enter(l, remove_now, r, &err);
     if (turn > 0)
         return;
-    user_of(l, &m.uid, &m.gid);
+    live_user(l, &m.uid, &m.gid);
     if (turn == 0 && l->machine) {
         guest_request(l->machine->guest, (struct frame_head){.type = MSG_REMOVE}, &m, NULL, 0,
                       removed, r);
