@@ -9,12 +9,15 @@ static const struct {
     bool at_first;
 } modes_rows[] = {
     {1049, false}, {1047, false}, {47, false}, /* the alternate screen, see modes_is_alternate() */
-    {1, false},    {6, false},    {7, true},   /* cursor keys, origin, wrapping */
+    {1, false},    {66, false},                /* cursor keys, keypad */
+    {5, false},    {6, false},    {69, false}, /* reverse video, origin, left and right margins */
+    {7, true},     {45, false},                /* wrapping */
     {25, true},                                /* cursor */
     {9, false},    {1000, false}, {1001, false}, /* mouse */
     {1002, false}, {1003, false}, {1005, false}, {1006, false},
     {1015, false}, {1016, false}, {1004, false}, /* focus */
     {2004, false}, {2026, false}, {2031, false}, /* paste, frames, changes of colours */
+    {2048, false},                               /* changes of size */
 };
 enum { MODES_ROWS = sizeof(modes_rows) / sizeof(*modes_rows), MODES_SCREENS = 3 };
 
@@ -54,18 +57,33 @@ static void modes_forms(struct modes *m) {
         m->key_forms -= !n ? m->key_forms > 0 : n < m->key_forms ? n : m->key_forms;
 }
 
+/* Reads the two numbers of CSI A;B r and CSI A;B s. Without numbers there are no margins. */
+static void modes_margins(const struct modes *m, unsigned ret[2]) {
+    const char *at = m->sequence;
+    ret[0] = modes_number(&at);
+    ret[1] = modes_number(&at);
+}
+
 /* Takes a control sequence: its parameters are complete, and `last` ends it. */
 static void modes_control(struct modes *m, char last) {
     if (m->len == MODES_SEQUENCE_MAX)
         return;
     m->sequence[m->len] = '\0';
     const char *at = m->sequence + 1;
+    bool is_insertion = strcmp(m->sequence, "4") == 0 && (last == 'h' || last == 'l');
+    bool has_numbers_only = strspn(m->sequence, "0123456789;") == m->len;
     if (m->sequence[0] == '?' && (last == 'h' || last == 'l'))
         modes_private(m, last == 'h');
     else if (m->sequence[0] == '>' && last == 'm' && modes_number(&at) == 4)
         m->other_keys = *at >= '1' && *at <= '3' && !at[1] ? *at : '\0';
     else if (last == 'u')
         modes_forms(m);
+    else if (is_insertion)
+        m->inserts = last == 'h';
+    else if (last == 'r' && has_numbers_only)
+        modes_margins(m, m->rows);
+    else if (last == 's' && has_numbers_only && m->len)
+        modes_margins(m, m->columns);
 }
 
 static void modes_escape(struct modes *m, char c) {
@@ -79,6 +97,8 @@ static void modes_escape(struct modes *m, char c) {
         m->state = MODES_SKIP;
     else if (c == '\x1b')
         m->state = MODES_ESCAPE;
+    else if (c == '=' || c == '>')
+        m->keypad = c == '=';
     else if (c == 'c') /* reset of the whole terminal */
         *m = (struct modes){0};
 }
@@ -128,48 +148,79 @@ static void modes_put(struct buf *to, const char *text) {
         abort(); /* unreachable: MODES_WRITTEN_MAX has room for all rows */
 }
 
-static void modes_put_rows(const struct modes *m, bool first, struct buf *to) {
+/* The rows of the table: all of them in their first state, or those that the command has changed.
+ */
+static void modes_put_rows(uint32_t which, bool first, struct buf *to) {
     for (size_t i = MODES_SCREENS; i < MODES_ROWS; i++)
-        if ((m->changed & (1u << i)) && !buf_addf(to, "\x1b[?%u%c", modes_rows[i].number,
-                                                  modes_rows[i].at_first == first ? 'h' : 'l'))
+        if ((which & (1u << i)) && !buf_addf(to, "\x1b[?%u%c", modes_rows[i].number,
+                                             modes_rows[i].at_first == first ? 'h' : 'l'))
             abort(); /* unreachable, as above */
 }
 
 /*
- * The first bytes end a sequence that the command has begun. Then come the screen, the modes, the
- * keyboard (a new entry of its stack, without extensions), and what has no number: colours,
- * characters, margins, insertion.
+ * Ends what the command may have begun: a sequence, the VT52 mode, output to a printer or to a
+ * status line, a ban on the alternate screen.
+ */
+#define MODES_END "\x18\x1b\\\x1b<\x1b[4i\x1b[?4i\x1b[0$}\x1b[0$~\x1b[?1046h"
+/*
+ * State that has no private mode: keypad, forms of keys, locked keys, insertion, line feeds and
+ * echo; colours, protected characters, character sets.
+ */
+#define MODES_PLAIN "\x1b>\x1b[>4;0m\x1b[2l\x1b[4l\x1b[20l\x1b[12h\x1b[0m\x1b[0\"q\x1b(B\x1b)B\x0f"
+/* Default colours and the palette, also that of the Linux console. */
+#define MODES_COLOURS                                    \
+    "\x1b]104\x1b\\\x1b]105\x1b\\\x1b]110\x1b\\\x1b]111" \
+    "\x1b\\\x1b]112\x1b\\\x1b]R\x1b\\"
+
+/*
+ * Nothing here depends on what was read of the output: the command could hide a mode from
+ * modes_feed(), for example by a sequence that restores a saved mode. A new entry of the stack of
+ * forms of keys has no extensions. DECSTR is not used, because some terminals then forget the
+ * cursor of the other screen.
  */
 void modes_put_away(const struct modes *m, struct buf *to) {
-    modes_put(to, "\x18\x1b\\");
+    modes_put(to, MODES_END);
     if (!modes_is_alternate(m))
         modes_put(to, "\x1b[?1049h");
-    modes_put_rows(m, true, to);
-    if (m->other_keys)
-        modes_put(to, "\x1b[>4;0m");
-    modes_put(to, "\x1b[>0u\x1b[0m\x1b(B\x0f\x1b[r\x1b[4l\x1b[H\x1b[2J");
+    modes_put_rows(UINT32_MAX, true, to);
+    modes_put(to, MODES_PLAIN MODES_COLOURS "\x1b[>0u\x1b[r\x1b[?5W\x1b[H\x1b[2J");
+    modes_put(to, "\x1b[22;2t\x1b]2;" MODES_TITLE "\x1b\\");
 }
 
+static void modes_put_margins(const unsigned margins[2], char last, struct buf *to) {
+    if ((margins[0] || margins[1]) && !buf_addf(to, "\x1b[%u;%u%c", margins[0], margins[1], last))
+        abort(); /* unreachable, as above */
+}
+
+/* Margins move the cursor, so the other screen, with its cursor, comes back after them. */
 void modes_put_back(const struct modes *m, struct buf *to) {
     const char other[] = {'\x1b', '[', '>', '4', ';', m->other_keys, 'm', '\0'};
-    modes_put(to, "\x1b[0m\x1b[2J\x1b[H\x1b[<1u");
+    modes_put(to, "\x1b[0m\x1b[2J\x1b[H\x1b[<1u\x1b[23;2t");
     if (m->other_keys)
         modes_put(to, other);
-    modes_put_rows(m, false, to);
+    if (m->keypad)
+        modes_put(to, "\x1b=");
+    if (m->inserts)
+        modes_put(to, "\x1b[4h");
+    modes_put_rows(m->changed, false, to);
+    modes_put_margins(m->rows, 'r', to);
+    modes_put_margins(m->columns, 's', to);
     if (!modes_is_alternate(m))
         modes_put(to, "\x1b[?1049l");
 }
 
 void modes_put_first(const struct modes *m, struct buf *to) {
-    modes_put(to, "\x18\x1b\\");
+    modes_put(to, MODES_END);
     if (m->key_forms && !buf_addf(to, "\x1b[<%uu", m->key_forms))
-        abort(); /* unreachable, as above */
-    if (m->other_keys)
-        modes_put(to, "\x1b[>4;0m");
-    modes_put_rows(m, true, to);
-    modes_put(to, "\x1b[0m\x1b(B\x0f\x1b[4l");
+        abort();                          /* unreachable, as above */
+    modes_put_rows(m->changed, true, to); /* others stay: mode 6 moves the cursor */
+    modes_put(to, MODES_PLAIN MODES_COLOURS);
+    if (m->rows[0] || m->rows[1])
+        modes_put(to, "\x1b"
+                      "7\x1b[r\x1b"
+                      "8");
     if (modes_is_alternate(m))
-        modes_put(to, "\x1b[r\x1b[?1049l");
+        modes_put(to, "\x1b[?1049l");
 }
 
 /* The cursor is saved and restored with its colours and characters. */

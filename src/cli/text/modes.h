@@ -12,6 +12,9 @@
 
 #include "base/buf.h"
 
+/* Title of the window while the screen is Carrel's. */
+#define MODES_TITLE "carrel: questions"
+
 enum { MODES_SEQUENCE_MAX = 64, MODES_WRITTEN_MAX = 1024, MODES_FORMS_MAX = 16 };
 
 struct modes {
@@ -28,6 +31,9 @@ struct modes {
     uint32_t changed;                  /* rows of the table that differ from a new terminal */
     char other_keys;                   /* digit of modifyOtherKeys; 0: off */
     unsigned key_forms;                /* entries of the terminal's stack of forms of keys */
+    bool keypad;                       /* its keys write sequences of their own */
+    bool inserts;                      /* text moves what is behind it */
+    unsigned rows[2], columns[2];      /* margins; both 0: none */
 };
 
 /* Reads output of the command. */
@@ -37,7 +43,8 @@ bool modes_is_between(const struct modes *m);
 /* True if the command draws on the alternate screen, which it must draw again itself. */
 bool modes_is_alternate(const struct modes *m);
 
-/* Writes sequences that give Carrel an empty screen in an ordinary state. */
+/* Writes sequences that give Carrel an empty screen in an ordinary state, whatever the command has
+ * written before. Colours that it has changed stay reset. */
 void modes_put_away(const struct modes *m, struct buf *to);
 /* Writes sequences that give the screen back. */
 void modes_put_back(const struct modes *m, struct buf *to);

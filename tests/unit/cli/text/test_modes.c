@@ -30,7 +30,7 @@ static void a_mode_is_switched_off_and_on_again(void **state) {
     (void)state;
     assert_true(puts_away("\x1b[?1000h", "\x1b[?1000l"));
     assert_true(puts_back("\x1b[?1000h", "\x1b[?1000h"));
-    assert_false(puts_away("\x1b[?1000h\x1b[?1000l", "1000"));
+    assert_false(puts_back("\x1b[?1000h\x1b[?1000l", "1000"));
     assert_true(puts_away("\x1b[?25l", "\x1b[?25h"));
     assert_true(puts_back("\x1b[?25l", "\x1b[?25l"));
     assert_true(puts_back("\x1b[?1002;1006;2004h", "\x1b[?2004h"));
@@ -48,9 +48,65 @@ static void the_alternate_screen_is_entered_only_from_the_other_one(void **state
     assert_true(puts_away("\x1b[?1049h\x1b[?1049l", "\x1b[?1049h"));
 }
 
+/* As nothing was read: the command can change the terminal by sequences that are not known here. */
+static void every_state_is_ordinary_for_a_question(void **state) {
+    (void)state;
+    const char *const wanted[] = {"\x18\x1b\\\x1b<",
+                                  "\x1b[4i\x1b[?4i",
+                                  "\x1b[0$}",
+                                  "\x1b[0$~",
+                                  "\x1b[?1046h",
+                                  "\x1b[?1l",
+                                  "\x1b[?66l",
+                                  "\x1b[?5l",
+                                  "\x1b[?6l",
+                                  "\x1b[?69l",
+                                  "\x1b[?7h",
+                                  "\x1b[?45l",
+                                  "\x1b[?25h",
+                                  "\x1b[?1000l",
+                                  "\x1b[?1003l",
+                                  "\x1b[?2004l",
+                                  "\x1b[?2026l",
+                                  "\x1b[?2048l",
+                                  "\x1b>",
+                                  "\x1b[>4;0m",
+                                  "\x1b[2l\x1b[4l",
+                                  "\x1b[20l",
+                                  "\x1b[12h",
+                                  "\x1b[0m",
+                                  "\x1b[0\"q",
+                                  "\x1b(B\x1b)B\x0f",
+                                  "\x1b]104\x1b\\",
+                                  "\x1b]110\x1b\\",
+                                  "\x1b]111\x1b\\",
+                                  "\x1b]112\x1b\\",
+                                  "\x1b]R\x1b\\",
+                                  "\x1b[>0u",
+                                  "\x1b[r",
+                                  "\x1b[H\x1b[2J",
+                                  "\x1b[22;2t\x1b]2;" MODES_TITLE "\x1b\\"};
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(*wanted); i++)
+        assert_true(puts_away("", wanted[i]));
+    assert_true(puts_back("", "\x1b[23;2t"));
+}
+
+static void margins_and_the_keypad_come_back(void **state) {
+    (void)state;
+    assert_true(puts_back("\x1b[3;9r", "\x1b[3;9r\x1b[?1049l"));
+    assert_false(puts_back("\x1b[3;9r\x1b[r", ";9r"));
+    assert_false(puts_back("\x1b[?3;9r", ";9r"));
+    assert_true(puts_back("\x1b[?69h\x1b[2;8s", "\x1b[2;8s"));
+    assert_false(puts_back("\x1b[2;8s\x1b[?69h\x1b[1;0s\x1b[0;0s", "8s"));
+    assert_true(puts_back("\x1b[4h", "\x1b[4h"));
+    assert_false(puts_back("\x1b[4h\x1b[4l", "\x1b[4h"));
+    assert_true(puts_back("\x1b=", "\x1b="));
+    assert_false(puts_back("\x1b=\x1b>", "\x1b="));
+}
+
 static void a_reset_of_the_terminal_resets_its_modes(void **state) {
     (void)state;
-    assert_false(puts_away("\x1b[?1000h\x1b"
+    assert_false(puts_back("\x1b[?1000h\x1b"
                            "c",
                            "1000"));
 }
@@ -69,14 +125,16 @@ static void the_shell_gets_an_ordinary_terminal(void **state) {
     assert_false(puts_first("text", "1049"));
     assert_true(puts_first("\x1b[>1u\x1b[>5u", "\x1b[<2u"));
     assert_true(puts_first("\x1b[>1u\x1b[>5u\x1b[<u", "\x1b[<1u"));
-    assert_false(puts_first("\x1b[>1u\x1b[<9u", "\x1b[<"));
+    assert_false(puts_first("\x1b[>1u\x1b[<9u", "\x1b[<1"));
+    assert_false(puts_first("text", "\x1b[?6l")); /* it would move the cursor */
+    assert_true(puts_first("\x1b[3;9r", "\x1b[r"));
 }
 
 static void modes_in_a_title_do_not_count(void **state) {
     (void)state;
-    assert_false(puts_away("\x1b]0;[?1000h\x07", "1000"));
-    assert_false(puts_away("\x1bP[?1000h\x1b\\", "1000"));
-    assert_true(puts_away("\x1b]0;x\x1b[?1000h", "1000")); /* ESC ends the title */
+    assert_false(puts_back("\x1b]0;[?1000h\x07", "1000"));
+    assert_false(puts_back("\x1bP[?1000h\x1b\\", "1000"));
+    assert_true(puts_back("\x1b]0;x\x1b[?1000h", "1000")); /* ESC ends the title */
 }
 
 static void the_end_of_a_sequence_is_known(void **state) {
@@ -129,6 +187,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mode_is_switched_off_and_on_again),
         cmocka_unit_test(the_alternate_screen_is_entered_only_from_the_other_one),
+        cmocka_unit_test(every_state_is_ordinary_for_a_question),
+        cmocka_unit_test(margins_and_the_keypad_come_back),
         cmocka_unit_test(a_reset_of_the_terminal_resets_its_modes),
         cmocka_unit_test(the_shell_gets_an_ordinary_terminal),
         cmocka_unit_test(modes_in_a_title_do_not_count),
