@@ -44,10 +44,13 @@ static size_t ask_plan(void *arg, const struct document *doc, size_t layers) {
     return fgets(line, sizeof(line), stdin) ? (size_t)strtoull(line, NULL, 10) : 0;
 }
 
-static int pull_main(const struct reference *ref, bool insecure, struct err *err) {
+static int pull_main(const struct reference *ref, const char *text, bool insecure,
+                     struct err *err) {
     struct registry *r DEFER(registry_close) = registry_open(ref, "pull", insecure, err);
     const struct pull_options o = {.arch = NATIVE_OCI_ARCH, .plan = ask_plan};
-    return r ? registry_pull(r, ref, STDOUT_FILENO, &o, err) : -1;
+    if (r && registry_pull(r, ref, STDOUT_FILENO, &o, err) == 0)
+        return 0;
+    return err_wrap(err, "cannot pull '%.100s'", text);
 }
 
 static int push_main(const struct reference *ref, bool insecure, struct err *err) {
@@ -74,7 +77,7 @@ int main(int argc, char **argv) {
     int r = reference_read(argv[2], &ref, &err);
     if (r == 0)
         r = strcmp(argv[1], "push") == 0 ? push_main(&ref, insecure, &err)
-                                         : pull_main(&ref, insecure, &err);
+                                         : pull_main(&ref, argv[2], insecure, &err);
     if (r == 0)
         return 0;
     print_line("code", err_code_name(err.code));

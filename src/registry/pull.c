@@ -168,7 +168,7 @@ static int blob_fetch(struct registry *r, const struct descriptor *d, int fd, st
         if (b.done > before)
             attempt = 1;
         if (more < 0 || (more > 0 && !registry_wait(attempt)))
-            return err_wrap(err, "cannot pull the image");
+            return err_wrap(err, "cannot read a blob");
     }
     sha256_end_hex(&b.hash, hex);
     if (strcmp(hex, d->digest + strlen("sha256:")) != 0)

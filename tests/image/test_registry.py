@@ -176,7 +176,10 @@ def test_credentials_are_in_no_argument(daemon, small, debian, tmp_path, verb):
 def test_missing_image_is_reported_with_the_words_of_the_registry(daemon, debian):
     registry, _ = debian()
     done = image(daemon, "pull", f"{registry.host}/no/such:1")
-    assert done.returncode == 125 and "status 404: manifest unknown" in done.stderr, done
+    assert done.returncode == 125 and (f"cannot pull '{registry.host}/no/such:1': cannot read the manifest: the registry answered "
+                                       "with status 404: manifest unknown") in done.stderr, done
+    done = image(daemon, "push", "nothing", f"{registry.host}/no/such:1")
+    assert done.returncode == 125 and done.stderr.startswith("carrel: image 'nothing' does not exist"), done
     assert names(daemon) == set()
 
 

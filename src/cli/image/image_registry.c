@@ -235,8 +235,10 @@ int image_push(struct client *c, const char *image, const struct registry_option
                struct err *err) {
     struct helper h;
     struct err why = {0};
+    json_t *found DEFER(json_decrefp) = NULL;
     signal(SIGPIPE, SIG_IGN);
-    if (helper_start(&h, &c->place, "push", o->reference, o->insecure, err) < 0)
+    if (image_show(c, image, &found, err) < 0 ||
+        helper_start(&h, &c->place, "push", o->reference, o->insecure, err) < 0)
         return -1;
     int sent = image_download(c, image, "oci", o->quiet, h.data, o->reference, err);
     int ended = helper_end(&h, &why);

@@ -125,8 +125,7 @@ int bases_move(const struct live *l, const char *from, const char *to, struct er
         base_load(l, &list.rows[i], base);
         const struct bases one = {.v = {base->layer.v[0]}, .count = base->layer.count};
         for (size_t k = 0; k < old->count && k < new->count; k++)
-            if (bases_have(&one, &old->v[k]) &&
-                base_write(l, &list.rows[i], &new->v[k], err) < 0)
+            if (bases_have(&one, &old->v[k]) && base_write(l, &list.rows[i], &new->v[k], err) < 0)
                 return -1;
     }
     return 0;
