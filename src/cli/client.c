@@ -1,6 +1,7 @@
 #include "cli/client.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 
 enum {
     IDLE_MS = 60000,
+    TURN_MS = 200, /* between two calls of client_request.idle */
     ATTEMPTS = 50,
     WAIT_S = 30,
     WAIT_MAX_S = 86400,
@@ -332,6 +334,9 @@ static int exchange(struct client *c, const struct client_request *r, const stru
         *ret_answered = err->code == ERR_INVALID; /* the request is wrong and was not sent */
         return -1;
     }
+    struct pollfd answer = {.fd = http_client_fd(c->http), .events = POLLIN};
+    while (r->idle && !http_client_has_more(c->http) && poll(&answer, 1, TURN_MS) <= 0)
+        r->idle(r->arg);
     if (take_head(c->http, &head, ret_answered, err) < 0)
         return -1;
     int got = t->take(t, c->http, err);

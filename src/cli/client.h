@@ -65,7 +65,9 @@ struct client_request {
     const char *accept; /* NULL: application/json */
     const int *fds;
     size_t nfds;
-    bool streamed; /* the caller sends the body with http_client_write() */
+    bool streamed;           /* the caller sends the body with http_client_write() */
+    void (*idle)(void *arg); /* client_call(): called again and again until the answer begins */
+    void *arg;
 };
 
 /* Sends the request and waits for the head of the answer. An error of the daemon becomes *err. */

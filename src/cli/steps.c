@@ -10,6 +10,7 @@
 #include "base/id.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/image/build_wait.h"
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/table.h"
@@ -147,6 +148,26 @@ static int show_help(const char *name, const struct option_row *rows) {
     return 0;
 }
 
+static void image_wait(void *arg) {
+    build_wait_tick(arg);
+}
+
+/* Shows how long it takes, because all files of a machine on the host's programs are copied. */
+static int post_image(struct client *c, const char *machine, const struct buf *body, bool quiet,
+                      json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE], what[160];
+    struct build_wait wait;
+    const struct client_request r = {
+        .method = "POST", .target = target, .body = body, .idle = image_wait, .arg = &wait};
+    snprintf(what, sizeof(what), "making an image of '%.100s'", machine);
+    if (client_target(target, err, "/v1/machines/%s/image", machine) < 0)
+        return -1;
+    build_wait_begin(&wait, c, what, quiet);
+    int made = client_call(c, &r, ret, err);
+    build_wait_end(&wait);
+    return made;
+}
+
 /* Creates an image of the present state, or of the named step. */
 static int snap_image(struct client *c, const struct plain_options *o, const struct words *w,
                       struct err *err) {
@@ -158,9 +179,7 @@ static int snap_image(struct client *c, const struct plain_options *o, const str
     if (w->count > 1)
         jot_string(&j, "step", w->v[1]);
     jot_end(&j, '}');
-    if (isatty(STDERR_FILENO) && !o->quiet)
-        fprintf(stderr, "carrel: making an image of '%s'...\n", w->v[0]);
-    if (post(c, w->v[0], "/v1/machines/%s/image", &body, &image, err) < 0)
+    if (post_image(c, w->v[0], &body, o->quiet, &image, err) < 0)
         return -1;
     if (o->json)
         print_json(image);

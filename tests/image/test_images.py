@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tarfile
 
@@ -14,6 +15,7 @@ import pytest
 from carrel import BUILD, PROGRAM, ROOTLESS
 from daemon import Refused
 from own import Own
+from patience import PATIENCE
 from trees import archive, directory, docker_archive, entry, hard, layout, link, packed
 
 
@@ -320,6 +322,21 @@ def test_an_image_of_a_machine_in_which_something_runs(daemon, small):
 
 
 # ---- the command line ----
+
+
+def test_snap_to_an_image_shows_how_long_it_takes(daemon, rootfs):
+    put(daemon, rootfs.read_bytes(), name="c")
+    m = daemon.machine(image="c")
+    env = {**os.environ, "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(daemon.run_dir)}
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        with subprocess.Popen([PROGRAM, "snap", m, "--image", "slow"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as snap:
+            line = snap.stderr.readline()
+            daemon.process.send_signal(signal.SIGCONT)
+            out = snap.communicate(timeout=60 * PATIENCE)[0]
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+    assert re.fullmatch(rb"making an image of '%s'  \d+ s\n" % m.encode(), line) and out.startswith(b"slow i-"), (line, out)
 
 
 def test_the_command_line_does_all_of_it(daemon, rootfs, tmp_path):
