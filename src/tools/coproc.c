@@ -282,6 +282,11 @@ bool coproc_send(struct coproc *c, const char *bytes, size_t n) {
     return true;
 }
 
+void coproc_answered(struct coproc *c) {
+    if (c->exec)
+        exec_answered(c->exec);
+}
+
 void coproc_free(struct coproc *c) {
     c->freed = true;
     if (!c->inside && !c->starting)

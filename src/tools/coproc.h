@@ -48,6 +48,8 @@ int coproc_find(struct toolbox *b, const char *machine, const char *prefix, cons
                 struct coproc_found *ret, struct err *err);
 /* Sends bytes to standard input, as soon as the command takes them. False: too many bytes wait. */
 bool coproc_send(struct coproc *c, const char *bytes, size_t n);
+/* Call it when the command has answered a request: a step follows, as after a command. */
+void coproc_answered(struct coproc *c);
 /* Lines come only while it listens. */
 void coproc_listen(struct coproc *c, bool on);
 /* Kills the command and everything that it started; ended() follows if it listens. */

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/text/base64.h"
+#include "service/steps/steps.h"
 #include "service/taint.h"
 #include "tools/joined_inner.h"
 #include "tools/requests.h"
@@ -349,6 +350,7 @@ static void joined_call_took(struct joined_call *c, const json_t *message) {
     const json_t *result = json_object_get(message, "result");
     const char *refusal =
         json_string_value(json_object_get(json_object_get(message, "error"), "message"));
+    coproc_answered(c->server->coproc);
     if (!json_is_object(result)) {
         add_text(&text, refusal ? refusal : "the answer is malformed");
         joined_call_refused(c, text.data);
@@ -543,13 +545,18 @@ static void joined_cancel(struct act *a) {
     act_fail(joined_call_end(c), &err);
 }
 
-void tool_joined(struct act *a) {
+/* Earlier steps are taken: they do not contain what this call changes. */
+static void joined_now(void *arg) {
+    struct act *a = arg;
     struct joined *s = ((const struct joined_tool *)a->tool)->server;
     struct loop *loop = act_loop(a);
     struct err err;
-    if (s->call_count == JOINED_CALLS_MAX) {
-        err_set(&err, ERR_BUSY, "MCP server '%s' has %d calls in progress; wait for one to end",
-                s->join.name, JOINED_CALLS_MAX);
+    if (a->cancelled || s->call_count == JOINED_CALLS_MAX) {
+        if (a->cancelled)
+            err_set(&err, ERR_GONE, "the tool call was cancelled");
+        else
+            err_set(&err, ERR_BUSY, "MCP server '%s' has %d calls in progress; wait for one to end",
+                    s->join.name, JOINED_CALLS_MAX);
         act_fail(a, &err);
         return;
     }
@@ -572,6 +579,10 @@ void tool_joined(struct act *a) {
     } else {
         joined_bring(s, a);
     }
+}
+
+void tool_joined(struct act *a) {
+    service_settled(act_service(a), act_who(a), a->machine, joined_now, a);
 }
 
 /* ---- the servers of a client ---- */

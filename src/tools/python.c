@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/text/base64.h"
+#include "service/steps/steps.h"
 #include "tools/coproc.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"
@@ -249,6 +250,7 @@ static void python_line(void *arg, const char *line, size_t n) {
         return;
     }
     if (!python_is_leaving(answer)) {
+        coproc_answered(p->coproc);
         python_report(p, answer);
         return;
     }
@@ -437,10 +439,14 @@ static int python_check(const struct python_input *in, struct err *err) {
     return 0;
 }
 
-void tool_python(struct act *a) {
+/* Earlier steps are taken: they do not contain what this code changes. */
+static void python_now(void *arg) {
+    struct act *a = arg;
     const struct python_input *in = a->request;
     struct err err;
-    if (python_check(in, &err) < 0) {
+    if (a->cancelled || python_check(in, &err) < 0) {
+        if (a->cancelled)
+            err_set(&err, ERR_GONE, "the tool call was cancelled");
         act_fail(a, &err);
         return;
     }
@@ -458,4 +464,8 @@ void tool_python(struct act *a) {
     if (a->events.progress)
         loop_timer_start(p->tick, PYTHON_TICK_MS, PYTHON_TICK_MS);
     python_begin(p);
+}
+
+void tool_python(struct act *a) {
+    service_settled(act_service(a), act_who(a), a->machine, python_now, a);
 }

@@ -240,6 +240,24 @@ def test_a_call_can_be_cancelled(join):
     client.silent()
 
 
+def test_a_step_follows_a_call(join, daemon):
+    """With the files as the call left them, where they can be copied beside a process."""
+    client = join("""
+        def call(id, name, arguments):
+            open("/home/user/note", "w").write(arguments["say"])
+            answer(id, text("done"))
+    """)
+    for say in ("first", "second", "third"):
+        client.call("far__echo", say=say)
+    daemon.until(lambda: len([s for s in daemon.get(f"/v1/machines/{client.machine}/steps")["steps"] if s["kind"] == "exec"]) >= 3)
+    steps = [s for s in daemon.get(f"/v1/machines/{client.machine}/steps")["steps"] if s["kind"] == "exec"]
+    if steps[1]["restorable"]:
+        client.call("rewind", to=str(steps[1]["number"]))
+        assert client.call("exec", cmd="cat note")["stdout"] == "second"
+    else:
+        assert steps[1]["reason"] == "other commands were running"
+
+
 def test_a_rewind_starts_the_server_again(join):
     client = join("""
         import random

@@ -201,6 +201,23 @@ def test_real_modules_give_images_and_tables(client):
     assert all(base64.b64decode(c["data"]).startswith(b"\x89PNG") for c in result["content"] if c["type"] == "image")
 
 
+def test_a_step_follows_the_code(client, daemon, open_client):
+    """It has the files as the code left them, where they can be copied beside a process. The control's machine takes no steps by itself."""
+    control = daemon.machine(steps="manual")
+    run(open_client("lines", "--machine", control), "open('note', 'w').write('first')")
+    machine = run(client, "open('note', 'w').write('first')")["machine"]
+    run(client, "open('note', 'w').write('second')")
+    daemon.until(lambda: len(daemon.get(f"/v1/machines/{machine}/steps")["steps"]) >= 2)
+    newest, before = daemon.get(f"/v1/machines/{machine}/steps")["steps"][:2]
+    assert newest["kind"] == before["kind"] == "exec" and newest["exec"] == before["exec"], (newest, before)
+    assert daemon.get(f"/v1/machines/{control}/steps")["steps"] == []
+    if before["restorable"]:
+        client.call("rewind", to=str(before["number"]))
+        assert client.call("exec", cmd="cat note")["stdout"] == "first"
+    else:
+        assert before["reason"] == "other commands were running"
+
+
 def test_a_rewind_ends_the_interpreter(client):
     step = client.call("checkpoint")["step"]
     run(client, "x = 1")

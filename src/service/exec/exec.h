@@ -51,6 +51,11 @@ void exec_unref(struct exec *x);
 void exec_view(struct exec *x, struct exec_view *ret);
 /* True if the command has an outcome: exited, failed or unknown. */
 bool exec_is_over(const struct exec *x);
+/*
+ * Call it when a command that runs on has answered a request of its caller, such as a piece of code
+ * for an interpreter: a step follows, as after the end of a command.
+ */
+void exec_answered(struct exec *x);
 /* True if no more output can come: the command and all processes that it left behind have closed
  * its streams, or its machine has ended. */
 bool exec_log_is_closed(const struct exec *x);

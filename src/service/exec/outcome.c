@@ -96,6 +96,13 @@ static void take_step(struct exec *x) {
     steps_after(x->live, &cause);
 }
 
+void exec_answered(struct exec *x) {
+    const struct step_cause cause = {
+        .kind = STEP_EXEC, .exec = x->row.id, .what = x->row.argv, .status = -1};
+    if (x->live && !exec_is_over(x))
+        steps_after(x->live, &cause);
+}
+
 void exec_counts_as_running(struct exec *x) {
     x->runs = true;
     x->live->execs->running++;
