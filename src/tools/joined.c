@@ -463,7 +463,10 @@ static void joined_start(struct joined *s) {
     joined_greet(s);
 }
 
-/* Makes sure that the server runs, or is about to run, in the machine of the call. */
+/*
+ * Makes sure that the server runs, or is about to run, in the machine of the call. Calls that wait
+ * for another machine fail: their arguments are not for this one.
+ */
 static void joined_bring(struct joined *s, const struct act *a) {
     bool elsewhere = s->coproc && strcmp(s->machine, a->machine) != 0;
     snprintf(s->machine, sizeof(s->machine), "%s", a->machine);
@@ -473,7 +476,7 @@ static void joined_bring(struct joined *s, const struct act *a) {
         s->state = JOINED_OFF;
         for (struct joined_call *c = s->calls, *next; c; c = next) {
             next = c->next;
-            if (c->id)
+            if (c->id || strcmp(c->act->machine, a->machine) != 0)
                 joined_call_fail(c, "its process ended");
         }
     }

@@ -1,5 +1,6 @@
 """MCP servers in a machine, joined to the list of tools: real ones, and hostile ones."""
 import json
+import shlex
 import shutil
 import subprocess
 import textwrap
@@ -256,6 +257,39 @@ def test_a_step_follows_a_call(join, daemon):
         assert client.call("exec", cmd="cat note")["stdout"] == "second"
     else:
         assert steps[1]["reason"] == "other commands were running"
+
+
+MOVING = """import json,os,sys,time
+def say(id,r): print(json.dumps({"jsonrpc":"2.0","id":id,"result":r}),flush=True)
+open("pid","w").write(str(os.getpid()))
+while os.path.exists("slow"): open("waits","w"); time.sleep(0.02)
+for l in sys.stdin:
+ m=json.loads(l); i=m.get("id"); k=m.get("method")
+ if k=="initialize": say(i,{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"x","version":"1"}})
+ if k=="tools/list": say(i,{"tools":[{"name":"note","description":"d","inputSchema":{"type":"object"}}]})
+ if k=="tools/call":
+  a=m["params"]["arguments"]["say"]; open("said","a").write(a); say(i,{"content":[{"type":"text","text":a}]})
+"""
+
+
+def test_a_call_that_waits_is_not_made_in_another_machine(open_client, daemon):
+    """The connection gets a new machine while a call waits for the start of the server in the old one."""
+    client = open_client("lines", "--join", "far=python3 -c " + shlex.quote(MOVING))
+    assert client.call("far__note", say="a")["text"] == "a\n"
+    machine = client.call("exec", cmd="touch slow; kill $(cat pid)")["machine"]
+    first = client.begin("tools/call", {"name": "far__note", "arguments": {"say": "b"}})
+    while daemon.exec(machine, "cat waits")["exec"]["status"] != 0:
+        client.pump(0.05)
+        if first in client.answers:  # it was sent to the process that was about to end
+            assert client.wait(first)["isError"]
+            first = client.begin("tools/call", {"name": "far__note", "arguments": {"say": "b"}})
+    gone = client.begin("tools/call", {"name": "machine_destroy", "arguments": {"machine": machine}})
+    second = client.begin("tools/call", {"name": "far__note", "arguments": {"say": "c"}})
+    client.wait(gone)
+    assert client.wait(first)["isError"]
+    if client.wait(second).get("isError"):  # it came before the old machine had ended
+        assert client.call("far__note", say="c")["text"] == "c\n"
+    assert client.call("exec", cmd="cat said")["stdout"] == "c"
 
 
 def test_a_rewind_starts_the_server_again(join):
