@@ -99,6 +99,24 @@ def test_layer_contains_only_what_the_machine_changed(daemon, base):
     assert made["bytes"] >= base["bytes"] and made["entries"] > base["entries"]
 
 
+def test_merged_layers_of_a_machine_do_not_reach_below_its_last_image(daemon, base):
+    """The layers above the image are merged in the background; the next image is still above that image."""
+    m = daemon.machine(image=base["id"], steps="manual")
+    daemon.exec(m, "echo 1 >/first", user="root")
+    first = snap(daemon, m, "build:first")
+    made = []
+
+    def step_with_few_layers():
+        daemon.exec(m, f"echo {len(made)} >/more{len(made)}", user="root")
+        made.append(daemon.post(f"/v1/machines/{m}/steps", {})["layers"])
+        return len(made) > 10 and made[-1] < len(made) / 2
+
+    daemon.until(step_with_few_layers)
+    second = snap(daemon, m, "build:second")
+    assert second["layers"] == first["layers"] + 1 == 3, made
+    assert contents(daemon, second) == {f"more{i}" for i in range(len(made))}
+
+
 def test_each_image_of_one_machine_adds_what_changed_since_the_one_before(daemon, base):
     m = daemon.machine(image=base["id"])
     daemon.exec(m, "echo 1 >/first", user="root")

@@ -106,6 +106,24 @@ static int layers_above(const struct layers *stack, const struct layers *lower) 
     return (int)above;
 }
 
+static size_t layers_above_text(const struct layers *stack, const char *lower) {
+    struct layers *below DEFER_FREE = malloc(sizeof(*below));
+    struct err err;
+    int n = below && layers_parse(lower, below, &err) == 0 ? layers_above(stack, below) : -1;
+    return n < 0 ? stack->count : (size_t)n;
+}
+
+size_t images_layers_above(const struct live *l, const struct layers *stack) {
+    size_t least = stack->count;
+    if (l->image && l->image->made[0])
+        least = layers_above_text(stack, l->image->made_stack);
+    for (const struct image_job *j = l->service->images->jobs; j; j = j->next) {
+        size_t n = j->live == l && j->stack ? layers_above_text(stack, j->stack) : stack->count;
+        least = n < least ? n : least;
+    }
+    return least;
+}
+
 /* The last image made of this machine, if the machine has only added layers since. */
 static bool choose_made(struct image_job *j, const struct layers *stack) {
     const struct live_image *image = j->live->image;

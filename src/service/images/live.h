@@ -44,6 +44,11 @@ int image_open_presets(const struct service *s, const char *id);
  */
 void images_merged(struct live *l, const struct layers *run, uint32_t into);
 /*
+ * Returns how many layers of the stack are above the last image that was made of the machine, or
+ * all. If they were merged with layers of the image, the next image could not be above it.
+ */
+size_t images_layers_above(const struct live *l, const struct layers *stack);
+/*
  * Call it when a machine ends or loses its box. The files of its layers are deleted, so an image
  * that is being made of them fails.
  */

@@ -213,8 +213,11 @@ static struct compaction choose_run(struct live *l, const struct layers *layers,
     struct layers above = *layers;
     bool known = steps_weights(l, layers, entries);
     bases_load(l, &bases);
+    /* A stack that becomes too deep is merged across the last image: the next one is larger then.
+     */
+    size_t end = layers->count < LAYERS_MAX / 2 ? images_layers_above(l, layers) : layers->count;
     above.count = 0;
-    while (above.count < layers->count && !bases_have(&bases, &layers->v[above.count]))
+    while (above.count < end && !bases_have(&bases, &layers->v[above.count]))
         above.count++;
     /* A full disk does not wait for a count, and has no room for a base of its own. */
     struct compaction c =
