@@ -26,6 +26,7 @@
 #include "io/place.h"
 #include "io/system_log.h"
 #include "operator/operator.h"
+#include "service/exec/dumps.h"
 #include "service/notify.h"
 #include "service/service.h"
 #include "service/tickets.h"
@@ -345,6 +346,8 @@ static void daemon_finish(struct daemon *d) {
     api_free(d->api);
     operator_free(d->runs);
     notify_free(d->notify);
+    if (d->service)
+        dumps_stop(d->service);
     if (d->loop)
         loop_join(d->loop); /* jobs may still use the store */
     service_free(d->service);

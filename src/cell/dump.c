@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,9 +15,20 @@
 #include "base/cell_dump.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/parse.h"
 #include "cell/session.h"
 
-enum { BUILD_ID_SIZE = 20, WASI_MAX = 1 << 20, FILE_MAX = 256 << 20, DUMP_MAX = 256 << 20 };
+/*
+ * The maker runs in the cgroup of the daemon, so its memory is limited: the files that it reads and
+ * what the jail may map are 512 MiB together.
+ */
+enum {
+    BUILD_ID_SIZE = 20,
+    WASI_MAX = 1 << 20,
+    FILE_MAX = 64 << 20,
+    MAKER_MEMORY = 384 << 20,
+    DUMP_MAX = 256 << 20,
+};
 
 /*
  * What identifies a file of an image that the machine has not changed. A machine can set the time
@@ -166,42 +179,85 @@ static int dump_read(int fd, struct buf *ret, struct stat *st, struct err *err) 
     return 0;
 }
 
-static int write_at(int fd, uint64_t at, const void *bytes, size_t len, struct err *err) {
+static int write_at(int fd, uint64_t at, const void *bytes, size_t len) {
     for (size_t done = 0; done < len;) {
         ssize_t n = pwrite(fd, (const char *)bytes + done, len - done, (off_t)(at + done));
         if (n < 0 && errno != EINTR)
-            return err_sys(err, "cannot write the dump");
+            return -1;
         done += n > 0 ? (size_t)n : 0;
     }
     return 0;
 }
 
-/* Writes what the jail sent: sizes, state of WASI, arena, memory. */
-static int write_dump(int out, struct file_head *h, const struct buf *got, struct err *err) {
-    size_t at = sizeof(h->sizes);
-    if (got->len < at)
-        return err_set(err, ERR_INTERNAL, "the worker process sent no dump");
-    memcpy(&h->sizes, got->data, at);
+/* The file that is being written while the jail sends its parts. */
+struct dump_writer {
+    int out;
+    struct file_head *head;
+    uint64_t got;    /* bytes that the jail sent */
+    int write_error; /* errno of a write that failed, or 0 */
+};
+
+static bool sizes_are_sane(const struct dump_sizes *s) {
+    return s->wasi <= WASI_MAX && s->arena <= DUMP_MAX && s->memory <= DUMP_MAX;
+}
+
+/* Returns where the byte `at` of the data behind the sizes goes, and how many follow it there. */
+static uint64_t place_of(const struct file_head *h, uint64_t at, uint64_t *ret_left) {
+    uint64_t sizes[] = {h->sizes.wasi, h->sizes.arena, h->sizes.memory};
+    uint64_t place = sizeof(*h);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        *ret_left = at < sizes[i] ? sizes[i] - at : 0;
+        if (*ret_left)
+            return place + at;
+        at -= sizes[i];
+        place = part_at(place + sizes[i]);
+    }
+    return place;
+}
+
+/* The jail sends sizes, state of WASI, arena, memory. It is not trusted. */
+static int take_part(void *ctx, const void *bytes, size_t len) {
+    struct dump_writer *w = ctx;
+    const uint8_t *p = bytes;
+    if (w->got == 0) {
+        if (len != sizeof(w->head->sizes))
+            return -1;
+        memcpy(&w->head->sizes, bytes, len);
+        w->got = len;
+        return sizes_are_sane(&w->head->sizes) ? 0 : -1;
+    }
+    while (len) {
+        uint64_t left, place = place_of(w->head, w->got - sizeof(w->head->sizes), &left);
+        size_t n = len < left ? len : (size_t)left;
+        if (n == 0)
+            return -1; /* more than the sizes said */
+        if (write_at(w->out, place, p, n) < 0) {
+            w->write_error = errno;
+            return -1;
+        }
+        w->got += n;
+        p += n;
+        len -= n;
+    }
+    return 0;
+}
+
+/* The head comes last: without it nothing of the file is used. */
+static int end_dump(const struct dump_writer *w, struct err *err) {
+    struct file_head *h = w->head;
     const struct dump_sizes *s = &h->sizes;
-    if (s->wasi > WASI_MAX || s->arena > DUMP_MAX || s->memory > DUMP_MAX ||
-        got->len != at + s->wasi + s->arena + s->memory)
+    if (w->got != sizeof(*s) + s->wasi + s->arena + s->memory)
         return err_set(err, ERR_INTERNAL, "the worker process sent a wrong dump");
     h->wasi_size = (uint32_t)s->wasi;
     h->file_size = size_of_file(h);
-    const char *p = got->data + at;
-    uint64_t arena = part_at(sizeof(*h) + s->wasi), memory = arena + part_at(s->arena);
-    /* The head comes last: without it nothing of the file is used. */
-    if (write_at(out, sizeof(*h), p, s->wasi, err) < 0 ||
-        write_at(out, arena, p + s->wasi, s->arena, err) < 0 ||
-        write_at(out, memory, p + s->wasi + s->arena, s->memory, err) < 0)
-        return -1;
-    return write_at(out, 0, h, sizeof(*h), err);
+    if (ftruncate(w->out, (off_t)h->file_size) < 0 || write_at(w->out, 0, h, sizeof(*h)) < 0)
+        return err_sys(err, "cannot write the dump");
+    return 0;
 }
 
-static int run_dump(const struct buf *program, const struct buf *image, struct buf *ret,
+static int run_dump(const struct buf *program, const struct buf *image, struct dump_writer *w,
                     struct err *err) {
-    const uint64_t most = UINT64_C(8) << 30;
-    const struct cell_options o = {.verb = "run", .spec = 30, .memory = 65536};
+    const struct cell_options o = {.verb = "run", .spec = 30, .memory = MAKER_MEMORY >> 16};
     const struct job job = {
         .options = &o,
         .file = "program",
@@ -209,22 +265,28 @@ static int run_dump(const struct buf *program, const struct buf *image, struct b
         .warm = {(const uint8_t *)image->data + WARM_HEAD_SIZE, image->len - WARM_HEAD_SIZE}};
     struct jail j = {.out_fd = STDERR_FILENO,
                      .err_fd = STDERR_FILENO,
-                     .memory_bytes = most,
+                     .memory_bytes = MAKER_MEMORY,
                      .cpu_seconds = 60 + program->len / 100000,
-                     .state = BUF(DUMP_MAX),
-                     .log = BUF(0)};
+                     .state = BUF(0),
+                     .log = BUF(0),
+                     .take_state = take_part,
+                     .take_ctx = w};
     int code = jail_run(&j, verb_dump, &job, err);
-    *ret = j.state;
+    if (w->write_error) {
+        errno = w->write_error;
+        return err_sys(err, "cannot write the dump");
+    }
     if (code > 0)
         return err_set(err, ERR_INVALID, "cannot make a dump: the image does not fit the program");
     return code;
 }
 
 int dump_make(int program, int image, int out, const char head[WARM_HEAD_SIZE], struct err *err) {
-    struct buf files[2] = {BUF(FILE_MAX), BUF(FILE_MAX)}, got = BUF(0);
+    struct buf files[2] = {BUF(FILE_MAX), BUF(FILE_MAX)};
     struct stat st[2];
     struct file_head h;
     const struct dump_for f = {.warm_head = head, .program = &st[0], .image = &st[1]};
+    struct dump_writer w = {.out = out, .head = &h};
     int r = dump_read(program, &files[0], &st[0], err);
     if (r == 0)
         r = dump_read(image, &files[1], &st[1], err);
@@ -235,10 +297,9 @@ int dump_make(int program, int image, int out, const char head[WARM_HEAD_SIZE], 
     if (r == 0 && !head_for(&f, &h))
         r = err_set(err, ERR_UNSUPPORTED, "cannot make a dump: this program has no build id");
     if (r == 0)
-        r = run_dump(&files[0], &files[1], &got, err);
+        r = run_dump(&files[0], &files[1], &w, err);
     if (r == 0)
-        r = write_dump(out, &h, &got, err);
-    buf_done(&got);
+        r = end_dump(&w, err);
     buf_done(&files[0]);
     buf_done(&files[1]);
     return r;
@@ -278,9 +339,13 @@ bool dump_open_path(const char *path, const char *program, const char *image,
 int dump_main(int argc, char **argv) {
     char head[WARM_HEAD_SIZE];
     struct err err;
-    const struct warm_program *p = argc == 2 ? warm_program(argv[1]) : NULL;
-    if (!p)
+    const struct warm_program *p = argc == 3 ? warm_program(argv[1]) : NULL;
+    uint64_t daemon = 0;
+    if (!p || parse_u64(argv[2], 1, INT_MAX, &daemon, &err) < 0)
         return CELL_USAGE;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != (pid_t)daemon)
+        return CELL_INTERNAL; /* the daemon ended before the line above */
     warm_head(p, 0, head);
     if (dump_make(DUMP_PROGRAM_FD, DUMP_IMAGE_FD, DUMP_OUT_FD, head, &err) == 0)
         return 0;

@@ -51,5 +51,5 @@ bool dump_open_path(const char *path, const char *program, const char *image,
 int dump_make_path(const char *path, const char *program, const char *image,
                    const char head[WARM_HEAD_SIZE], struct err *err);
 
-/* The program under this name: argv[1] is the interpreter; see DUMP_PROGRAM_FD. */
+/* The program under this name (base/cell_dump.h). It ends with the daemon. */
 int dump_main(int argc, char **argv);

@@ -521,6 +521,8 @@ static int on_frame(struct received *r, const struct frame *f, char *bytes) {
     case FRAME_ERR:
         return on_text(r, f->kind, bytes, f->len);
     case FRAME_STATE:
+        if (r->jail->take_state)
+            return r->jail->take_state(r->jail->take_ctx, bytes, f->len);
         return buf_add(&r->jail->state, bytes, f->len) ? 0 : -1;
     case FRAME_LOG:
         return buf_add(&r->jail->log, bytes, f->len) ? 0 : -1;

@@ -94,6 +94,9 @@ struct jail {
     /* Limits of the child; 0: no limit. The memory that it has at its start does not count. */
     uint64_t memory_bytes, cpu_seconds;
     struct buf state, log;
+    /* Takes parts of the state in the place of `state`; -1: the protocol is broken. NULL: none. */
+    int (*take_state)(void *ctx, const void *bytes, size_t len);
+    void *take_ctx;
     pid_t parent; /* set by jail_run() */
 };
 

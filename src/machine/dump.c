@@ -34,13 +34,16 @@ static int open_in(int root, const char *program, const char *ending, struct err
 static int dump_start(const char *libexec, const char *program, const int fds[3], pid_t *ret,
                       struct err *err) {
     char path[PLACE_SIZE + 32];
-    char *const words[] = {(char *)CELL_DUMP_NAME, (char *)program, NULL}, *const no_env[] = {NULL};
+    char own[16];
+    char *const words[] = {(char *)CELL_DUMP_NAME, (char *)program, own, NULL};
+    char *const no_env[] = {NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     sigset_t all, none;
     sigfillset(&all);
     sigemptyset(&none);
     snprintf(path, sizeof(path), "%s/carrel-cell", libexec);
+    snprintf(own, sizeof(own), "%d", getpid());
     posix_spawn_file_actions_init(&actions);
     for (int i = 0; i < 3; i++)
         posix_spawn_file_actions_addopen(&actions, i, "/dev/null", O_RDWR, 0);
@@ -56,14 +59,14 @@ static int dump_start(const char *libexec, const char *program, const int fds[3]
     return r ? err_num(err, -r, "cannot run '%s'", path) : 0;
 }
 
-static int dump_wait(pid_t pid, struct err *err) {
+static int dump_wait(pid_t pid, int stop, struct err *err) {
     int status, fd DEFER_CLOSE = pidfd_open(pid, 0);
-    struct pollfd p = {.fd = fd, .events = POLLIN};
+    struct pollfd p[] = {{.fd = fd, .events = POLLIN}, {.fd = stop, .events = POLLIN}};
     int r;
     do
-        r = fd < 0 ? 0 : poll(&p, 1, DUMP_MS);
+        r = fd < 0 ? 0 : poll(p, 2, DUMP_MS);
     while (r < 0 && errno == EINTR);
-    if (r <= 0)
+    if (!p[0].revents)
         kill(pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
@@ -76,7 +79,8 @@ static int above(int fd) {
     return fcntl(fd, F_DUPFD_CLOEXEC, ABOVE_FDS);
 }
 
-static int dump_into(const char *libexec, int root, const char *program, int out, struct err *err) {
+static int dump_into(const char *libexec, int root, const char *program, int out, int stop,
+                     struct err *err) {
     pid_t pid;
     int module DEFER_CLOSE = open_in(root, program, "wasm", err);
     int image DEFER_CLOSE = module < 0 ? -1 : open_in(root, program, "warm", err);
@@ -87,17 +91,17 @@ static int dump_into(const char *libexec, int root, const char *program, int out
         return err_sys(err, "cannot duplicate descriptors for carrel-cell");
     return dump_start(libexec, program, (const int[]){a, b, c}, &pid, err) < 0
                ? -1
-               : dump_wait(pid, err);
+               : dump_wait(pid, stop, err);
 }
 
 int dump_run(const char *libexec, int root, const char *program, int dir, const char *name,
-             struct err *err) {
+             int stop, struct err *err) {
     static const char part[] = "part";
     unlinkat(dir, part, 0);
     int out DEFER_CLOSE = openat(dir, part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (out < 0)
         return err_sys(err, "cannot create a file for a dump");
-    int r = dump_into(libexec, root, program, out, err);
+    int r = dump_into(libexec, root, program, out, stop, err);
     /* A worker trusts the file, so all of it is on disk before it gets its name. */
     if (r == 0 && (fsync(out) < 0 || renameat(dir, part, dir, name) < 0))
         r = err_sys(err, "cannot keep a dump");

@@ -7,8 +7,9 @@
 #include "base/err.h"
 
 /*
- * Blocks until the worker has ended. root: files of the image, of which bin/PROGRAM.wasm and
- * bin/PROGRAM.warm are read. The whole dump becomes the file `name` in `dir`, or nothing does.
+ * Blocks until the worker has ended, which is killed if `stop` becomes readable. root: files of the
+ * image, of which bin/PROGRAM.wasm and bin/PROGRAM.warm are read. The whole dump becomes the file
+ * `name` in `dir`, or nothing does.
  */
 int dump_run(const char *libexec, int root, const char *program, int dir, const char *name,
-             struct err *err);
+             int stop, struct err *err);

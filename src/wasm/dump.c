@@ -8,7 +8,7 @@
 
 /* Low enough for every size of address space, and far from what the kernel and libc map. */
 #define ARENA_ADDRESS UINT64_C(0x3000000000)
-#define ARENA_MAX (UINT64_C(1) << 30)
+#define ARENA_MAX (UINT64_C(160) << 20) /* Python, Ruby and PHP need about 50 MiB */
 
 struct dump_arena {
     uint64_t used;

@@ -26,10 +26,10 @@ def stamp(name):
             f' (i64.const 0) (i64.const 0) (i32.const 4)))))').encode()
 
 
-def binary(folder, text):
+def binary(folder, text, *options):
     """A program in the binary format: the log of a recorded run has it."""
     (folder / "x.wat").write_text(text)
-    subprocess.run([CELL, "run", folder / "x.wat", "--record", folder / "log"], input=b"", check=True, capture_output=True)
+    subprocess.run([CELL, "run", folder / "x.wat", "--record", folder / "log", *options], input=b"", check=True, capture_output=True)
     log = (folder / "log").read_bytes()
     at = log.index(b"\0asm")
     sizes = [int.from_bytes(log[at - n:at], "little") for n in (4, 8)]

@@ -108,7 +108,8 @@ static void dump_job_run(void *arg) {
     if (dir < 0)
         err_sys(&j->err, "cannot open the directory of dumps");
     j->failed = dir < 0 || dumps_room(dir, &j->err) < 0 ||
-                dump_run(libexec, j->root, j->program, dir, j->name, &j->err) < 0;
+                dump_run(libexec, j->root, j->program, dir, j->name, j->service->execs->dump_stop,
+                         &j->err) < 0;
 }
 
 static void dump_job_done(void *arg) {
@@ -176,6 +177,14 @@ int dumps_open(struct live *l, const char *const *words) {
     if (fd < 0)
         dump_begin(l, program, name);
     return fd;
+}
+
+/* ---- the end of the daemon ---- */
+
+void dumps_stop(struct service *s) {
+    uint64_t one = 1;
+    if (write(s->execs->dump_stop, &one, sizeof(one)) < 0)
+        log_line(LOG_WARN, "service", "stop the worker that makes a dump: %s", strerror(errno));
 }
 
 /* ---- deleting ---- */

@@ -16,6 +16,8 @@
  */
 int dumps_open(struct live *l, const char *const *words);
 
+/* Called when the daemon ends: kills the worker that makes a dump, for which jobs would wait. */
+void dumps_stop(struct service *s);
 /* Deletes the dumps of an image, whose files are deleted too. */
 void dumps_forget(struct service *s, const char *image);
 /* Called when the daemon starts: deletes dumps of images that are gone, and unfinished ones. */

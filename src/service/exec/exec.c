@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 
 #include "base/alloc.h"
@@ -15,6 +16,7 @@ struct service_execs *service_execs_new(struct service *s) {
      * machines. */
     if (getrandom(&e->tool_ids, sizeof(e->tool_ids), 0) != sizeof(e->tool_ids))
         abort();
+    e->dump_stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     e->spare_log = OUTLOG_FD_NONE;
     e->spare_call = (struct loop_call){.fn = exec_make_spare, .arg = s};
     return e;
@@ -28,6 +30,7 @@ void service_execs_stop(struct service *s) {
 
 void service_execs_free(struct service_execs *e) {
     outlog_fd_close(&e->spare_log);
+    close_fd(&e->dump_stop);
     free(e);
 }
 

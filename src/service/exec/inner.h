@@ -25,6 +25,7 @@ struct service_execs {
     struct loop_call spare_call; /* makes spare_log */
     size_t programs;             /* running programs beside machines (programs.h) */
     bool dumping;                /* a dump is being made (dumps.h) */
+    int dump_stop;               /* readable: the worker that makes it is killed */
     /* the last dumps that could not be made: they are not tried again */
     char undumped[UNDUMPED_MAX][DUMP_FILE_SIZE];
     size_t undumped_at;
