@@ -35,11 +35,12 @@ def test_wrong_words_are_refused(agents, folder, words, said):
 
 
 @pytest.mark.parametrize("agent, variable", [("claude", "ANTHROPIC_API_KEY"), ("codex", "OPENAI_API_KEY"),
+                                             ("opencode", "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY"),
                                              ("gemini", "GEMINI_API_KEY")])
 def test_missing_key_is_said_before_anything_is_downloaded(agents, folder, agent, variable):
     line = refused(agents, agent, "-p", "x", where=folder, env={"PATH": "/nonexistent"})
     assert f"no key for the models of agent '{agent}'" in line and variable in line
-    assert line.endswith("--login\n" if agent in ("claude", "codex") else "carrel.conf\n")
+    assert line.endswith("--login" if agent in ("claude", "codex") else "carrel.conf")
 
 
 def test_home_and_root_are_not_given_to_an_agent(agents):

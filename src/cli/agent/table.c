@@ -289,24 +289,32 @@ int agent_find(struct agent *a, const char *name, struct err *err) {
                       name);
 }
 
+/* True if the daemon can call models of this format; NULL: of any format. */
+static bool has_models(const struct agent *a, const char *format) {
+    const json_t *formats = json_object_get(a->conf, "formats");
+    size_t i;
+    json_t *ready;
+    json_array_foreach(formats, i, ready) {
+        if (!format || (json_is_string(ready) && strcmp(json_string_value(ready), format) == 0))
+            return true;
+    }
+    return false;
+}
+
 int agent_check_models(const struct agent *a, struct err *err) {
     static const char *const variables[][2] = {{"anthropic", "ANTHROPIC_API_KEY"},
                                                {"responses", "OPENAI_API_KEY"},
                                                {"gemini", "GEMINI_API_KEY"}};
-    const char *variable = "";
-    size_t i;
-    json_t *ready;
-    if (!a->row->format)
+    const char *variable = "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY";
+    bool may_need_none = !a->row->format && !a->row->packages; /* an agent of carrel.conf */
+    if (may_need_none || has_models(a, a->row->format))
         return 0;
-    json_array_foreach(json_object_get(a->conf, "formats"), i, ready) {
-        if (json_is_string(ready) && strcmp(json_string_value(ready), a->row->format) == 0)
-            return 0;
-    }
-    for (i = 0; i < sizeof(variables) / sizeof(*variables); i++)
+    err_set(err, ERR_DENIED, "the daemon has no key for the models of agent '%s' (%s%s)",
+            a->row->name, a->row->format ? "format " : "any format",
+            a->row->format ? a->row->format : "");
+    for (size_t i = 0; a->row->format && i < sizeof(variables) / sizeof(*variables); i++)
         if (strcmp(variables[i][0], a->row->format) == 0)
             variable = variables[i][1];
-    err_set(err, ERR_DENIED, "the daemon has no key for the models of agent '%s' (format %s)",
-            a->row->name, a->row->format);
     return err_remedy(err,
                       "start the daemon with %s, or add a provider with key_secret=NAME to "
                       "[models] of carrel.conf%s",
