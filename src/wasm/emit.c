@@ -9,7 +9,6 @@
  * nothing is folded, and execution may go back to the fast code at each block start (REJOIN).
  */
 #include "wasm/emit_inner.h"
-#include "wasm/pairs.h"
 #include "wasm/walk.h"
 
 enum {
@@ -72,52 +71,13 @@ void em_patch(struct scratch *w, uint32_t at, uint64_t bits) {
         w->words[at] |= bits;
 }
 
-/* Per instruction: its number + 1 among the instructions that can begin a pair, or 0. */
-static const uint8_t pair_first[IOP_COUNT] = {
-#define X(number, first, words) [number] = PAIR_FIRST_##first + 1,
-    PAIR_FIRSTS(X)
-#undef X
-};
-/* Per first and second instruction: the number of their pair (pairs.h), or 0. */
-static const uint16_t pair_number[N_PAIR_FIRSTS][IOP_COUNT] = {
-#define X(first, number, label) [PAIR_FIRST_##first][number] = I_PAIR_##first##_##label,
-#define ROW(number, first, words) PAIRS_OF_##first(X)
-    PAIR_FIRSTS(ROW)
-#undef ROW
-#undef X
-};
-
-/* Makes a pair of the next instruction and the one before it, or notes that it may begin a pair. */
-static void pair(struct scratch *w, uint32_t code) {
-    uint64_t number = w->pair_first ? pair_number[w->pair_first - 1][code] : 0;
-    if (number && !w->no_memory) {
-        w->words[w->pair_at] = (w->words[w->pair_at] & ~UINT64_C(0xffff)) | number;
-        w->paired = w->pair_first;
-        w->paired_at = w->pair_at;
-        w->paired_next = w->n_words;
-        w->pair_first = 0;
-        return;
-    }
-    w->paired = 0;
-    w->pair_first = w->stepping ? 0 : pair_first[code];
-    w->pair_at = w->n_words;
-}
-
-void em_pair_renumber(struct scratch *w, uint32_t at, uint32_t code) {
-    if (w->pair_first && w->pair_at == at)
-        w->pair_first = pair_first[code];
-    uint64_t number = w->paired && w->paired_next == at ? pair_number[w->paired - 1][code] : 0;
-    if (number)
-        w->words[w->paired_at] = (w->words[w->paired_at] & ~UINT64_C(0xffff)) | number;
-}
-
 void em_op(struct scratch *w, uint32_t code, uint32_t a, uint32_t b, uint32_t c) {
     mark(w, MARK_OP, em_offset_of(w, w->ins));
     if (!w->stepping) {
         code = em_regs_use(w, code, &a, &b, &c);
         em_regs_set(w, code, a);
     }
-    pair(w, code);
+    em_chain_next(w, code);
     em_word(w, WORD(code, a & 0xffff, b & 0xffff, c & 0xffff));
 }
 
@@ -153,7 +113,7 @@ void em_site_pay(struct scratch *w, const struct site *s, uint32_t cost) {
 static void separate(struct scratch *w) {
     if (w->stepping || w->start_end != w->n_words || w->start_cum == w->cum)
         return;
-    w->pair_first = 0;
+    em_chain_break(w);
     em_word(w, WORD(I_NOTHING, 0, 0, 0));
 }
 
@@ -169,6 +129,7 @@ uint32_t em_node(struct scratch *w, uint32_t sites, uint32_t offset, uint32_t ki
     uint32_t pos = em_block_pos(w);
     mark_at(w, kind, offset, pos);
     em_regs_forget(w);
+    em_chain_break(w);
     if (w->stepping && pos == w->n_words)
         em_word(w, WORD(I_REJOIN, 0, 0, 0));
     w->start_end = w->n_words;
@@ -324,7 +285,7 @@ static void charge(struct scratch *w) {
     separate(w);
     em_close(w);
     mark(w, MARK_SELF, em_offset_of(w, w->ins));
-    w->pair_first = 0;
+    em_chain_break(w);
     em_regs_forget(w);
     em_word(w, WORD(I_CHARGE, 0, 0, 0));
     em_word(w, 0);
@@ -375,7 +336,8 @@ void em_begin(struct scratch *w) {
     w->dead = w->no_memory = false;
     w->n_words = w->n_nodes = w->n_sites = w->n_marks = w->n_handlers = 0;
     w->first_open = w->first_mark = 0;
-    w->cum = w->entry_cost = w->lazy_from = w->pair_first = w->paired = 0;
+    w->cum = w->entry_cost = w->lazy_from = 0;
+    em_chain_break(w);
     em_regs_forget(w);
     w->start_end = NO_LINK;
     w->max_slots = w->local_slots;

@@ -1,6 +1,5 @@
 /* Writes the code of blocks, branches, calls and exceptions. */
 #include "wasm/emit_inner.h"
-#include "wasm/pairs.h"
 #include "wasm/walk.h"
 
 static void site_aim(struct scratch *w, const struct site *s, uint32_t pos) {

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "wasm/pairs.h"
+#include "wasm/iops.h"
 #include "wasm/walk.h"
 
 extern const uint8_t em_cmp_inverse[10];
@@ -26,9 +26,15 @@ uint32_t em_use(struct scratch *w, uint32_t i);
 void em_self_charging(struct scratch *w);
 uint32_t em_carry_cost(uint32_t values);
 uint16_t em_cmp_map(uint16_t row, const uint8_t map[10]);
-/* The instruction at `at`, the last one or part of the last pair, got another number. */
-void em_pair_renumber(struct scratch *w, uint32_t at, uint32_t code);
 uint32_t em_first_slot(const struct scratch *w, uint32_t from_top);
+
+/* emit_chains.c */
+/* The instruction `code` is written next. */
+void em_chain_next(struct scratch *w, uint32_t code);
+/* No chain goes on here: a branch may come to the next word, or it is not an instruction. */
+void em_chain_break(struct scratch *w);
+/* The instruction at `at` became `code`; its word has that number already. */
+void em_chain_renumber(struct scratch *w, uint32_t at, uint32_t code);
 
 /* emit_regs.c */
 /* The values in the registers are unknown from here on. */

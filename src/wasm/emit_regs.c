@@ -110,7 +110,7 @@ static void reg_used(struct scratch *w, const struct value_reg *r) {
     if (r->slot < w->local_slots || !to || w->no_memory || (w->words[r->at] & 0xffff) != r->code)
         return;
     w->words[r->at] = (w->words[r->at] & ~UINT64_C(0xffff)) | to;
-    em_pair_renumber(w, r->at, to);
+    em_chain_renumber(w, r->at, to);
 }
 
 uint32_t em_regs_use(struct scratch *w, uint32_t code, uint32_t *a, uint32_t *b, uint32_t *c) {

@@ -12,9 +12,9 @@
 
 #include "wasm/fpmode.h"
 #define NUM_CPU_CANONICAL FPMODE_CANONICAL
+#include "wasm/chain_bodies.h"
+#include "wasm/chains.h"
 #include "wasm/num.h"
-#include "wasm/pair_bodies.h"
-#include "wasm/pairs.h"
 #include "wasm/simd.h"
 
 const char trap_unreachable[] = "unreachable", trap_memory[] = "out of bounds memory access",
@@ -388,6 +388,10 @@ static const struct simd_op *simd_row(uint64_t word) {
 #ifndef INTERP_CHECKS
 #define INTERP_CHECKS
 #endif
+#ifdef __clang__ /* follows each jump to each instruction, for half a minute; gcc's build warns */
+#pragma clang diagnostic ignored "-Wuninitialized"
+#pragma clang diagnostic ignored "-Wsometimes-uninitialized"
+#endif
 #define NEXT(n)      \
     do {             \
         pc += (n);   \
@@ -441,7 +445,7 @@ static enum exit_code interp_loop(struct wasm_store *s, int64_t *fuel_io, const 
     __attribute__((noinline));
 
 INTERP_CHECKS static enum exit_code interp_loop(struct wasm_store *s, int64_t *fuel_io, const char **ret_trap) {
-    static const void *const labels[PAIRS_END] = {
+    static const void *const labels[CHAINS_END] = {
 #define X(name, ...) [OP_##name] = &&do_##name,
         I32_BINARY(X) I64_BINARY(X) I32_CMP(X) I64_CMP(X) F32_CMP(X) F64_CMP(X) I32_DIVIDE(X)
         I64_DIVIDE(X) F32_BINARY(X) F64_BINARY(X) F32_UNARY(X) F64_UNARY(X) UNARY(X) TRUNCATE(X)
@@ -500,9 +504,9 @@ INTERP_CHECKS static enum exit_code interp_loop(struct wasm_store *s, int64_t *f
         [I_##name##_PLUS_RB] = &&do_##name##_PLUS_RB, [I_##name##_PLUS_RB_TO] = &&do_##name##_PLUS_RB_TO,
         REG_LOADS(X)
 #undef X
-#define X(first, number, label) &&pair_##first##_##label,
-#define ROW(number, first, words) PAIRS_OF_##first(X)
-        [I_PAIRS] = PAIR_FIRSTS(ROW)
+#define X(first, number, label) &&chain_##first##_##label,
+#define ROW(number, first, words) CHAINS_OF_##first(X)
+        [I_CHAINS] = CHAIN_FIRSTS(ROW)
 #undef ROW
 #undef X
     };
@@ -821,15 +825,15 @@ beyond:
     USE_INSTANCE(inst);
     DISPATCH;
 
-    /* ---- Pairs ---- */
+    /* ---- Chains ---- */
 #define X(first, number, label)   \
-    pair_##first##_##label : {    \
+    chain_##first##_##label : {    \
         BODY_##first;             \
-        pc += PAIR_WORDS_##first; \
+        pc += CHAIN_WORDS_##first; \
         goto label;               \
     }
-#define ROW(number, first, words) PAIRS_OF_##first(X)
-    PAIR_FIRSTS(ROW)
+#define ROW(number, first, words) CHAINS_OF_##first(X)
+    CHAIN_FIRSTS(ROW)
 #undef ROW
 #undef X
 

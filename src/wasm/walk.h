@@ -64,6 +64,12 @@ struct site {
     uint8_t field;
 };
 
+/* Instructions that share one dispatch (chains.h): their number, the position of the first one, and
+   the number + 1 of the chain among those that a further instruction can join; 0: none can. */
+struct chain {
+    uint32_t first, at, number;
+};
+
 /* A value register of the interpreter: the slot whose value it has (NO_LINK: unknown), and the
    position and number of the instruction that made the value. */
 struct value_reg {
@@ -124,11 +130,9 @@ struct scratch {
     uint32_t start_end; /* n_words when the last fuel block started; NO_LINK: none yet */
     uint32_t start_cum; /* `cum` when the last fuel block started */
     uint32_t lazy_from; /* operands below this index are in their slots */
-    uint32_t
-        pair_first; /* number + 1 (pairs.h) of the instruction at pair_at, if it may begin a pair */
-    uint32_t pair_at;
-    /* The last pair: number + 1 of its first instruction, and positions of both. */
-    uint32_t paired, paired_at, paired_next;
+    struct chain chain, chain_before; /* the last chain, now and before its last instruction */
+    uint32_t chain_last;              /* position of the last instruction; NO_LINK: none */
+    bool chain_joined;                /* that instruction is not the first of its chain */
     struct value_reg int_reg, f64_reg;
     uint32_t pending_site; /* site of the present call, which pays for the fuel block after it */
     uint32_t pending_kind;
