@@ -91,8 +91,10 @@ int read_arguments(struct session *s, struct slice function, struct cell_values 
     if (!function.len || !find_export(s, function, &x))
         return CELL_OK;
     if (x.type.func.n_params != (uint32_t)o->arg_count || x.type.func.n_results > CELL_LOG_VALUES) {
-        err_set(&err, ERR_INVALID, "function %.*s takes %u arguments, %d were given",
-                (int)function.len, (const char *)function.data, x.type.func.n_params, o->arg_count);
+        err_set(&err, ERR_INVALID, "function %.*s takes %u argument%s, %d %s given",
+                (int)function.len, (const char *)function.data, x.type.func.n_params,
+                x.type.func.n_params == 1 ? "" : "s", o->arg_count,
+                o->arg_count == 1 ? "was" : "were");
         return session_fail(s, CELL_INVALID, &err);
     }
     for (int i = 0; i < o->arg_count; i++) {

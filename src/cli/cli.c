@@ -365,10 +365,7 @@ static int exec_cell(char **argv) {
 }
 
 int cmd_cell(int argc, char **argv) {
-    if (argc < 2 || strcmp(argv[1], "--help") == 0) {
-        cli_usage("cell");
-        return argc < 2 ? 64 : 0;
-    }
+    (void)argc;
     argv[0] = (char *)"carrel-cell";
     return exec_cell(argv);
 }

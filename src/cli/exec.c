@@ -242,6 +242,17 @@ static void exec_free(struct exec **slot) {
     free(*slot);
 }
 
+/* True for a cell. Its commands run without a terminal, unless --tty asks for one. */
+static bool has_no_terminals(struct client *c, const char *id) {
+    char target[CLIENT_TARGET_SIZE];
+    json_t *machine DEFER(json_decrefp) = NULL;
+    const struct client_request r = {.method = "GET", .target = target};
+    struct err err; /* the request for the command says it */
+    return client_target(target, &err, "/v1/machines/%s", id) == 0 &&
+           client_call(c, &r, &machine, &err) == 0 &&
+           strcmp(client_text(machine, "kind"), "cell") == 0;
+}
+
 int cmd_exec(int argc, char **argv) {
     struct err err = {0};
     int next, more = 0;
@@ -267,8 +278,11 @@ int cmd_exec(int argc, char **argv) {
     }
     x->remote = (struct remote){.client = &x->client, .machine = id};
     x->setup.session.remote = &x->remote;
-    if (cli_machine_open(&x->client, id, &err) < 0 ||
-        command_prepare(&x->setup, &x->o.command, command, NULL, &err) < 0)
+    if (cli_machine_open(&x->client, id, &err) < 0)
+        return cli_fail(&err);
+    x->o.command.no_terminal |=
+        !x->o.command.terminal && session_wants_terminal() && has_no_terminals(&x->client, id);
+    if (command_prepare(&x->setup, &x->o.command, command, NULL, &err) < 0)
         return cli_fail(&err);
     if (session_run(&x->setup.session, &err) < 0) {
         if (x->remote.id[0])

@@ -102,7 +102,7 @@ TABLE = [
     ("run start.wat", 1, r"trap: unreachable"),
     ("run deep.wat --invoke f", 1, r"trap: call stack exhausted"),
     ("run not.wasm", 2, r"not.wasm is not a valid module: byte 0x"),
-    ("run add.wat --invoke add 1", 2, "add takes 2 arguments, 1 were given"),
+    ("run add.wat --invoke add 1", 2, "add takes 2 arguments, 1 was given"),
     ("run add.wat --invoke add 1 x", 2, "argument 2: 'x' is not an i32"),
     ("run add.wat --invoke add 1 4294967296", 2, "argument 2: '4294967296' is out of range for the type i32"),
     ("run add.wat --invoke nothing", 2, "exports no function 'nothing'"),

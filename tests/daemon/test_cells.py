@@ -2,11 +2,12 @@
 import base64
 import json
 import pathlib
+import subprocess
 
 import pytest
 
 import cells
-from carrel import BUILD
+from carrel import BUILD, PROGRAM, Terminal
 from daemon import Refused
 
 IMAGE = "programs"
@@ -213,6 +214,25 @@ def test_programs_see_only_the_files_of_the_machine(daemon, cell):
 
 
 # ---- what a cell cannot do ----
+
+def test_command_on_a_terminal_runs_without_one(daemon, cell):
+    m = cell()
+
+    class At:
+        @staticmethod
+        def popen(*words, env, **kw):
+            return subprocess.Popen([PROGRAM, *words], env={**daemon.env, **env}, **kw)
+
+    assert Terminal(At, "exec", m, "--", "hello").close() == (3, b"hello\r\n")
+    for words in (["exec", "--tty", m, "--", "hello"], ["sh", m]):
+        status, text = Terminal(At, *words).close()
+        assert status == 125 and b"a cell machine does not support terminals: run a program with carrel exec, without --tty" in text, text
+
+
+def test_help_of_cell_describes_its_verbs():
+    done = subprocess.run([PROGRAM, "cell", "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "carrel cell check FILE [OPTIONS]\n  validate a program" in done.stdout, done
+
 
 def test_unsupported_operations_say_so(daemon, cell):
     m = cell()

@@ -232,7 +232,7 @@ static int check_cell_request(const struct exec_request *r, struct err *err) {
         return cell_unsupported("command lines of a shell",
                                 "give the program and its arguments as separate words", err);
     if (r->terminal)
-        return cell_unsupported("terminals", "run the command without a terminal: --no-tty", err);
+        return cell_unsupported("terminals", "run a program with carrel exec, without --tty", err);
     if (r->user && strcmp(r->user, "root") != 0)
         return cell_unsupported("users", "leave out --user", err);
     if (r->cwd && strcmp(r->cwd, "/") != 0)
