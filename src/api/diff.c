@@ -100,6 +100,7 @@ void api_diff(struct call *c) {
     struct diff_request r = {.from = call_query(c, "from"),
                              .to = call_query(c, "to"),
                              .path = call_query(c, "path"),
+                             .volume = call_query(c, "volume"),
                              .context = DIFF_CONTEXT,
                              .brief = call_flag(c, "brief"),
                              .skip_repos = call_flag(c, "skip_repos")};

@@ -40,6 +40,9 @@ static const struct query diff_queries[] = {
     {"context", "integer", "context lines around a change (default 3)"},
     {"brief", "boolean", "omit the diffs of text files"},
     {"skip_repos", "boolean", "omit the files in granted repositories, which have change sets"},
+    {"volume", "string",
+     "compare this volume of the machine instead; paths are those in the volume. Mode `cow`: with "
+     "the volume itself; `rw`: with `from`, a snapshot of it (default: the newest)"},
     {0},
 };
 static const struct query create_queries[] = {

@@ -23,7 +23,7 @@ enum { WORDS_MAX = 3 };
 
 struct diff_options {
     uint64_t context;
-    const char *path;
+    const char *path, *volume;
     bool stat, json, help;
 };
 
@@ -34,6 +34,8 @@ const struct option_row diff_rows[] = {
      "show N lines of context around a change (default: 3)"},
     {0, "path", "PATH", OPTION_TEXT, AT(path),
      "show only PATH of the machine and everything below it"},
+    {0, "volume", "NAME", OPTION_TEXT, AT(volume),
+     "show the changes in this volume; FROM is a snapshot of it"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -58,6 +60,9 @@ static int parse(int argc, char **argv, struct diff_options *o, struct words *re
             return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
         ret->v[ret->count++] = argv[at++];
     }
+    if (o->volume && ret->count > 2)
+        return err_set(err, ERR_INVALID, "--volume compares with the present state: leave out '%s'",
+                       ret->v[2]);
     if (ret->count || o->help)
         return 0;
     err_set(err, ERR_INVALID, "no machine given");
@@ -125,7 +130,7 @@ static void print_link(const json_t *change, const char *name, const char *sign)
     safe_name(stdout, client_text(change, name));
 }
 
-static void print_change(const json_t *change, bool stat) {
+static void print_change(const json_t *change, const struct diff_options *o) {
     const json_t *before = json_object_get(change, "before"),
                  *after = json_object_get(change, "after");
     const char *kind = client_text(change, "change"), *diff = client_text(change, "diff");
@@ -133,7 +138,7 @@ static void print_change(const json_t *change, bool stat) {
     colour_begin(*kind == 'a' ? COLOUR_GREEN : *kind == 'd' ? COLOUR_RED : COLOUR_YELLOW);
     printf("%c", *kind == 'a' ? 'A' : *kind == 'd' ? 'D' : 'M');
     colour_end();
-    fputs(" /", stdout);
+    fputs(o->volume ? " " : " /", stdout); /* paths in a volume do not begin at the root */
     safe_name(stdout, client_text(change, "path"));
     if (strcmp(type, "directory") == 0)
         putchar('/');
@@ -145,7 +150,7 @@ static void print_change(const json_t *change, bool stat) {
         print_metadata(before, after);
     print_content(change, before, after);
     putchar('\n');
-    if (!stat && *diff)
+    if (!o->stat && *diff)
         colour_diff(diff);
 }
 
@@ -162,16 +167,16 @@ static void print_end(const json_t *answer) {
                     : "directories are nested too deeply, or cannot be read");
 }
 
-static void print_all(const json_t *answer, bool stat) {
+static void print_all(const json_t *answer, const struct diff_options *o) {
     size_t i;
     const json_t *change;
-    json_array_foreach(json_object_get(answer, "changes"), i, change) print_change(change, stat);
+    json_array_foreach(json_object_get(answer, "changes"), i, change) print_change(change, o);
     print_end(answer);
 }
 
 /* True if the changes of all grants are shown after those of the machine's own files. */
 static bool is_whole(const struct diff_options *o, const struct words *w) {
-    return w->count == 1 && !o->path;
+    return w->count == 1 && !o->path && !o->volume;
 }
 
 static int fetch(struct client *c, const struct diff_options *o, const struct words *w,
@@ -181,9 +186,14 @@ static int fetch(struct client *c, const struct diff_options *o, const struct wo
     snprintf(context, sizeof(context), "%llu", (unsigned long long)o->context);
     if (client_open(c, CLIENT_IF_MACHINES, NULL, err) < 0 ||
         client_target(target, err,
-                      "/v1/machines/%s/diff?from=%s&to=%s&context=%s&path=%s&skip_repos=%s",
-                      w->v[0], w->count > 1 ? w->v[1] : "start", w->count > 2 ? w->v[2] : "now",
-                      context, o->path ? o->path : "", is_whole(o, w) ? "true" : "false") < 0)
+                      "/v1/machines/%s/diff?from=%s&to=%s&context=%s&path=%s&skip_repos=%s"
+                      "&volume=%s",
+                      w->v[0],
+                      w->count > 1 ? w->v[1]
+                      : o->volume  ? ""
+                                   : "start",
+                      w->count > 2 ? w->v[2] : "now", context, o->path ? o->path : "",
+                      is_whole(o, w) ? "true" : "false", o->volume ? o->volume : "") < 0)
         return -1;
     return client_call(c, &r, ret, err);
 }
@@ -277,7 +287,7 @@ int cmd_diff(int argc, char **argv) {
                                  .list = o.json ? json_array() : NULL};
     if (!o.json) {
         pager_start();
-        print_all(answer, o.stat);
+        print_all(answer, &o);
     }
     int status = whole ? show_handed(&handed, &err) : 0;
     if (o.json) {

@@ -73,6 +73,8 @@ struct compare_order {
     uint32_t context; /* lines around a change */
     uint32_t text;    /* 0: do not compare texts line by line */
     uint32_t usr;     /* /usr is a separate overlay; 0: its descriptors are not used */
+    uint32_t grant;   /* `layers` are numbers of grants, whose changes are in gN; 0: in N/u, N/U */
+    uint32_t whole;   /* no layer says what changed: compare all names */
     uint32_t root_id; /* rootless: id of the machine's root on disk, set by the worker; else 0 */
     uint32_t layer_count;
     uint32_t layers[COMPARE_LAYERS_MAX];

@@ -355,7 +355,10 @@ static void open_layers(const struct compare_order *o, const int *disks, char pa
     p->layers = o->layer_count ? xcalloc(o->layer_count, sizeof(int)) : NULL;
     for (uint32_t i = 0; i < o->layer_count; i++) {
         char name[32];
-        snprintf(name, sizeof(name), "%" PRIu32 "/%c", o->layers[i], part);
+        if (o->grant)
+            snprintf(name, sizeof(name), "g%" PRIu32, o->layers[i]);
+        else
+            snprintf(name, sizeof(name), "%" PRIu32 "/%c", o->layers[i], part);
         int dir = look_into(disks[o->disks[i]], name);
         if (dir >= 0)
             p->layers[p->layer_count++] = dir;
@@ -367,6 +370,7 @@ static void compare_part(struct walk *w, const int *fds, bool usr) {
     struct place p DEFER(place_done) = {
         .before = usr ? look_into(fds[FD_USR_BEFORE], ".") : look_into(fds[FD_ROOT_BEFORE], "."),
         .after = usr ? look_into(fds[FD_USR_AFTER], ".") : look_into(fds[FD_ROOT_AFTER], "."),
+        .whole = w->order->whole,
     };
     open_layers(w->order, fds + FD_DISKS, usr ? 'U' : 'u', &p);
     w->under = w->order->under;

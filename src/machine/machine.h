@@ -207,6 +207,12 @@ struct machine_driver {
      */
     void (*volume)(struct machine_host *host, const char *request, machine_done_fn *done,
                    void *arg);
+    /*
+     * Opens two states of a volume of the machine, read-only (PLAN_PEEK). dirs: the directories of
+     * the volumes in the store, which stay open until `done`. usr is the second state.
+     */
+    void (*peek)(struct machine *m, const char *request, const int *dirs, size_t count,
+                 machine_view_fn *done, void *arg);
     /* Reports pools and fallbacks of this kind as one JSON object, for metrics and doctor. */
     void (*status)(struct machine_host *host,
                    void (*done)(void *arg, const char *json, const struct err *err), void *arg);

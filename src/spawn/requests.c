@@ -371,6 +371,18 @@ static void do_volume(struct server *v, struct client *c, struct fd_message *in)
         server_answer_done(v, c);
 }
 
+static void do_peek(struct server *v, struct client *c, struct fd_message *in) {
+    struct err err;
+    int dirs[2];
+    if (volume_view(v->s, &v->message, in, dirs, &err) < 0) {
+        answer_error(v, c, &err);
+        return;
+    }
+    server_answer(v, c, &v->message, dirs, 2);
+    close(dirs[0]);
+    close(dirs[1]);
+}
+
 static void do_hello(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     v->message.type = PLAN_TEXT;
@@ -398,7 +410,7 @@ static void (*const requests[])(struct server *, struct client *, struct fd_mess
     [PLAN_KEEP] = do_keep,     [PLAN_MERGE] = do_merge,   [PLAN_UNPACK] = do_archive,
     [PLAN_PACK] = do_archive,  [PLAN_DRAW] = do_archive,  [PLAN_WIPE] = do_wipe,
     [PLAN_TELL] = do_tell,     [PLAN_SAVE] = do_saved,    [PLAN_SHED] = do_saved,
-    [PLAN_COPY] = do_copy,     [PLAN_VOLUME] = do_volume,
+    [PLAN_COPY] = do_copy,     [PLAN_VOLUME] = do_volume, [PLAN_PEEK] = do_peek,
 };
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {

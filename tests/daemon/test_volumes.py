@@ -306,6 +306,109 @@ def test_volumes_are_in_journal_events_and_metrics(daemon, volume):
     assert '"volume.create"' in records and '"volume.snap"' in records
 
 
+CHANGE = "echo two >>notes; echo new >new; rm old; mkdir d; echo x >d/f; mv dir moved; chmod 600 mode; ln -s notes link"
+CHANGED = {"notes": "modified", "new": "added", "old": "deleted", "d": "added", "d/f": "added", "dir": "deleted", "dir/a": "deleted",
+           "moved": "added", "moved/a": "added", "mode": "modified", "link": "added"}
+FILLED = "echo one >notes; echo old >old; mkdir dir many; echo a >dir/a; echo m >mode; cd many; seq 3000 | xargs touch"
+
+
+def volume_diff(d, m, name="data", **query):
+    answer = d.get(f"/v1/machines/{m}/diff", volume=name, **query)
+    assert "cut" not in answer
+    return {c["path"]: c["change"] for c in answer["changes"]}, answer
+
+
+def filled_volume(d, volume):
+    volume()
+    m = machine(d)
+    out(d, m, f"cd /data; {FILLED}")
+    d.delete(f"/v1/machines/{m}")
+
+
+def test_changes_of_mode_cow_are_those_of_the_machine(daemon, volume):
+    filled_volume(daemon, volume)
+    m, other = machine(daemon, use(mode="cow")), machine(daemon, use(mode="cow"))
+    assert volume_diff(daemon, m)[0] == {}
+    out(daemon, m, f"cd /data; {CHANGE}")
+    found, answer = volume_diff(daemon, m)
+    assert found == CHANGED and answer["from"] == {"name": "data"} and answer["looked"] < 100, answer
+    notes = next(c for c in answer["changes"] if c["path"] == "notes")
+    assert "+two" in notes["diff"] and notes["after"]["owner"] == 1000
+    assert set(volume_diff(daemon, m, path="/d")[0]) == {"d", "d/f"}
+    assert volume_diff(daemon, other)[0] == {} and out(daemon, other, "cat /data/notes") == "one\n"
+    daemon.post(f"/v1/machines/{m}/pause")
+    assert volume_diff(daemon, m)[0] == CHANGED
+    daemon.restart()
+    assert volume_diff(daemon, m)[0] == CHANGED
+
+
+def test_changes_of_mode_rw_are_those_since_a_snapshot(daemon, volume):
+    filled_volume(daemon, volume)
+    m = machine(daemon)
+    refused(404, "not_found", daemon.get, f"/v1/machines/{m}/diff", volume="data")
+    daemon.delete(f"/v1/machines/{m}")
+    for name in ("first", "second"):
+        daemon.post("/v1/volumes/data/snapshots", {"name": name})
+        m = machine(daemon)
+        out(daemon, m, f"cd /data; {CHANGE}" if name == "second" else "echo a >/data/between")
+        if name == "first":
+            daemon.delete(f"/v1/machines/{m}")
+    found, answer = volume_diff(daemon, m)
+    assert found == CHANGED and answer["from"] == {"name": "data@second"}
+    assert volume_diff(daemon, m, **{"from": "first"})[0] == {**CHANGED, "between": "added"}
+    assert volume_diff(daemon, m, **{"from": "data@first"})[0] == {**CHANGED, "between": "added"}
+    same_size = "cp -p notes /tmp/n; tr a-z A-Z </tmp/n >notes; touch -r /tmp/n notes"
+    out(daemon, m, f"cd /data/many; echo abc >1; cd ..; {same_size}")
+    found, answer = volume_diff(daemon, m)
+    assert found == {**CHANGED, "many/1": "modified"}
+    assert "+ONE" in next(c for c in answer["changes"] if c["path"] == "notes")["diff"]
+    daemon.delete(f"/v1/machines/{m}")
+    daemon.until(lambda: loops_of(daemon) == [])
+
+
+def test_comparisons_of_volumes_that_are_refused(daemon, volume):
+    volume()
+    volume("other")
+    for name in ("data", "other"):
+        daemon.post(f"/v1/volumes/{name}/snapshots", {"name": "s"})
+    ro, rw, cow = machine(daemon, use(mode="ro")), machine(daemon), machine(daemon, use(mode="cow"))
+    for code, m, query in (("not_found", rw, {"volume": "nonesuch"}), ("not_found", rw, {"volume": "other"}), ("invalid", ro, {"volume": "data"}),
+                           ("invalid", rw, {"volume": "data", "from": "other@s"}), ("not_found", rw, {"volume": "data", "from": "t"}),
+                           ("invalid", cow, {"volume": "data", "from": "s"}), ("invalid", rw, {"volume": "data", "path": "/../x"})):
+        refused({"not_found": 404, "invalid": 400}[code], code, daemon.get, f"/v1/machines/{m}/diff", **query)
+
+
+def test_volumes_are_reviewed_on_the_command_line(carrel, tmp_path):
+    def run(*args, status=0):
+        done = carrel(*args)
+        assert done.returncode == status, done
+        return (done.stdout + done.stderr).decode()
+
+    run("volume", "create", "data", "--size", "64M")
+    run("run", "--volume", "data:/data", "--", "sh", "-c", f"cd /data; {FILLED}")
+    run("volume", "snap", "data", "one")
+    for mode in ("cow", "rw"):
+        to = tmp_path / mode
+        to.mkdir()
+        (to / "kept").write_text("owner's")  # before the machine is made: a later change is not overwritten
+        m = run("new", "--volume", f"data:/data:{mode}").strip()
+        run("exec", m, "--", "sh", "-c", f"cd /data; {CHANGE}")
+        shown = run("diff", m, "--volume", "data")
+        assert "\nM notes" in f"\n{shown}" and "+two" in shown and "D old" in shown and "A d/f" in shown, shown
+        assert "+two" not in run("diff", m, "--volume", "data", "--stat")
+        run("ship", "-y", m, "--volume", "data", to)
+        assert (to / "notes").read_text() == "one\ntwo\n" and (to / "moved/a").read_text() == "a\n" and (to / "kept").exists()
+        assert (to / "many").exists() == (mode == "rw"), "of mode cow only what changed"
+        run("ship", "-y", "--mirror", m, "--volume", "data", to)
+        assert (to / "many/3000").exists() and not (to / "kept").exists()
+        assert "name a DIRECTORY" in run("ship", m, "--volume", "data", status=125) if mode == "rw" else "carrel cp" in run("ship", m, "--volume", "data", status=125)
+        assert "no volume" in run("ship", m, "--volume", "other", to, status=125)
+        assert "no volume" in run("diff", m, "--volume", "other", status=125)
+        run("rm", m)
+    run("volume", "rm", "data@one")
+    run("volume", "rm", "data")
+
+
 def test_command_line(carrel, tmp_path):
     def run(*args, status=0):
         done = carrel(*args)

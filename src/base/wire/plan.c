@@ -59,6 +59,7 @@ static const struct {
     {PLAN_HELLO, 0},
     {PLAN_CLAIM, BY_ID | STORE},
     {PLAN_VOLUME, TEXT},
+    {PLAN_PEEK, BY_ID | TEXT},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},
@@ -78,7 +79,7 @@ static const struct {
     {PLAN_LIST, PLAN_IDS},       {PLAN_STATS, PLAN_STATS_ARE}, {PLAN_UPPERS, PLAN_TEXT},
     {PLAN_ROOT, PLAN_ROOT_IS},   {PLAN_VIEW, PLAN_VIEW_IS},    {PLAN_DISK, PLAN_VIEW_IS},
     {PLAN_LEND, PLAN_TEXT},      {PLAN_COPY, PLAN_TEXT},       {PLAN_HELLO, PLAN_TEXT},
-    {PLAN_CLAIM, PLAN_TEXT},
+    {PLAN_CLAIM, PLAN_TEXT},     {PLAN_PEEK, PLAN_VIEW_IS},
 };
 
 static const char *const modes[] = {

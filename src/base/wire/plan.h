@@ -90,6 +90,11 @@ enum plan_type {
      * a new volume; "free v-..." only asks whether the volume is mounted.
      */
     PLAN_VOLUME, /* text                       -> PLAN_DONE; `busy`: it is mounted */
+    /*
+     * Opens two states of a volume of the box. text: "cow N": the volume, and the volume with the
+     * changes of grant N; one directory of a volume. "rw": two volumes; two directories.
+     */
+    PLAN_PEEK, /* id, text; directories        -> PLAN_VIEW_IS + before, after, read-only */
     /* This number never changes: spawners of every version answer it, at least with an error. */
     PLAN_HELLO = 63, /*                           -> PLAN_TEXT, its program_id() */
     PLAN_CREATED = 64,

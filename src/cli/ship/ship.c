@@ -40,6 +40,8 @@ const struct option_row ship_rows[] = {
      "ship only these hunks of file PATH, counted from 1 (repeatable)"},
     {0, "return", "COMMENT", OPTION_TEXT, AT(comment),
      "ship nothing; send this comment to the model's run, which continues with it"},
+    {0, "volume", "NAME", OPTION_TEXT, AT(volume),
+     "ship the changes in this volume of the machine to DIRECTORY"},
     {0, "mirror", NULL, OPTION_FLAG, AT(mirror),
      "also delete files in DIRECTORY that the machine does not have"},
     {0, "patch", "FILE", OPTION_TEXT, AT(patch),
@@ -117,7 +119,8 @@ int ship_find_set(struct ship *s, const char *word, struct err *err) {
     snprintf(machine, sizeof(machine), "%.*s", colon ? (int)(colon - word) : 255, word);
     const struct ship_from from = {.machine = machine,
                                    .path = colon ? colon + 1 : NULL,
-                                   .changes_only = colon && is_home(s, machine, colon + 1)};
+                                   .changes_only =
+                                       s->cow || (colon && is_home(s, machine, colon + 1))};
     return ship_freeze(s, &from, err);
 }
 
@@ -628,7 +631,9 @@ int cmd_ship(int argc, char **argv) {
         return 0;
     }
     int status = check_pick(&o, &err) < 0 ? -1 : client_open(&c, CLIENT_IF_MACHINES, NULL, &err);
-    if (status == 0 && o.comment)
+    if (status == 0 && o.volume)
+        status = ship_volume(&s, words[0], words[1], &err);
+    else if (status == 0 && o.comment)
         status = ship_send_back(&s, words[0], &err);
     else if (status == 0 && !words[1])
         status = ship_home(&s, words[0], &err);

@@ -8,10 +8,11 @@
 #include "cli/client.h"
 #include "cli/options.h"
 #include "review/parcel.h"
+#include "review/slices.h"
 
 struct ship_options {
     struct option_list only, hunks;
-    const char *comment, *patch;
+    const char *comment, *patch, *volume;
     bool yes, pick, mirror, undo, uncommitted, stat, json, help;
 };
 
@@ -23,6 +24,7 @@ struct ship {
     int dir; /* target directory; -1: none, only show the changes */
     struct parcel parcel;
     struct baseline base;
+    bool cow;         /* a volume of mode cow: only its changes are shipped */
     bool among;       /* one of several change sets, so --only may match only another one */
     size_t left;      /* files that were not replaced, because the owner had changed them */
     json_t *database; /* the changes in a database when it was frozen; NULL: not a database */
@@ -71,6 +73,9 @@ int ship_open(struct ship *s, const char *dir, struct err *err);
 int ship_repo(struct ship *s, const char *word, struct err *err);
 /* Restores the branch. Returns 1 if no branch was shipped from this change set. */
 int ship_repo_undo(struct ship *s, const char *id, struct err *err);
+
+/* Ships the changes in the volume --volume of a machine. dir NULL: refused, with the reason. */
+int ship_volume(struct ship *s, const char *machine, const char *dir, struct err *err);
 
 /* ---- ship_pick.c ---- */
 

@@ -485,6 +485,7 @@ const struct machine_driver box_driver = {
     .draw = box_draw,
     .wipe = box_wipe,
     .volume = box_volume,
+    .peek = box_peek,
     .stats = box_stats,
     .status = box_status,
     .listen = box_doors_listen,

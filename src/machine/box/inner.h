@@ -86,6 +86,8 @@ void box_alone(struct machine *m, machine_done_fn *done, void *arg);
 void box_root(struct machine *m, const char *stack, uint32_t layer, unsigned how,
               machine_root_fn *done, void *arg);
 void box_view(struct machine *m, const char *stack, machine_view_fn *done, void *arg);
+void box_peek(struct machine *m, const char *request, const int *dirs, size_t count,
+              machine_view_fn *done, void *arg);
 void box_disk(struct machine *m, const char *name, machine_view_fn *done, void *arg);
 void box_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
                void *arg);

@@ -161,6 +161,15 @@ void box_disk(struct machine *m, const char *name, machine_view_fn *done, void *
     spawner_ask(m->host->spawner, msg, NULL, 0, on_view, c);
 }
 
+void box_peek(struct machine *m, const char *request, const int *dirs, size_t count,
+              machine_view_fn *done, void *arg) {
+    struct call *c = call_new(m, arg);
+    c->view = done;
+    struct plan_message *msg = box_message(m->host, PLAN_PEEK, m->id);
+    snprintf(msg->text, sizeof(msg->text), "%s", request);
+    spawner_ask(m->host->spawner, msg, dirs, count, on_view, c);
+}
+
 void box_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
                void *arg) {
     struct call *c = call_new(m, arg);

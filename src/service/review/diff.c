@@ -1,5 +1,6 @@
 #include "service/review/diff.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +10,17 @@
 #include "machine/compare.h"
 #include "service/grants/bases.h"
 #include "service/review/inner.h"
+#include "service/review/pack.h"
 #include "service/steps/barrier.h"
 #include "service/steps/live.h"
 #include "service/steps/steps.h"
+#include "service/volumes/live.h"
 #include "store/grants.h"
+#include "store/volumes/volumes.h"
 
 struct end {
     char wanted[STORE_NAME_SIZE];
-    char name[ID_SIZE];
+    char name[STORE_VOLUME_NAME_SIZE];
     uint64_t number;
     char stack[LAYERS_TEXT_SIZE];
     struct layers_hold hold;
@@ -36,6 +40,7 @@ struct diffing {
     struct layers_disk disks[COMPARE_DISKS_MAX]; /* the machine's own is the last one */
     size_t opened;
     int userns;
+    int volumes[2]; /* a diff of a volume: directories for the spawner; -1: none */
     struct compare_order order;
     struct buf records;
     bool failed;
@@ -45,7 +50,8 @@ struct diffing {
 };
 
 static void diffing_free(struct diffing *d) {
-    int *const fds[] = {&d->from.root, &d->from.usr, &d->to.root, &d->to.usr, &d->userns};
+    int *const fds[] = {&d->from.root, &d->from.usr,   &d->to.root,   &d->to.usr,
+                        &d->userns,    &d->volumes[0], &d->volumes[1]};
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         close_fd(fds[i]);
     for (size_t i = 0; i < d->opened; i++)
@@ -261,6 +267,12 @@ static int find_end(struct diffing *d, struct end *e, struct err *err) {
     return steps_next_stack(d->live, e->stack, err);
 }
 
+static const struct err *path_error(const struct diffing *d, struct err *ret) {
+    err_set(ret, ERR_INVALID, "path '%.60s' to compare is not valid", d->order.under);
+    err_remedy(ret, "use an absolute path without '.' and '..'");
+    return ret;
+}
+
 static int diff_check(struct diffing *d, struct err *err) {
     struct live *l = d->live;
     if (!l->machine || l->row.state == MACHINE_ENDING)
@@ -270,8 +282,8 @@ static int diff_check(struct diffing *d, struct err *err) {
         return -1;
     if (compare_order_ok(&d->order))
         return 0;
-    err_set(err, ERR_INVALID, "path '%.60s' to compare is not valid", d->order.under);
-    return err_remedy(err, "use an absolute path without '.' and '..'");
+    path_error(d, err);
+    return -1;
 }
 
 /* Answers with an empty list: no layers differ, so there is nothing to compare. */
@@ -325,6 +337,90 @@ static int skip_repos(struct diffing *d, struct err *err) {
     return 0;
 }
 
+/* ---- volumes ---- */
+
+static void volume_known(void *arg, int before, int after, const struct err *err) {
+    struct diffing *d = arg;
+    struct err lost;
+    d->from.root = before;
+    d->to.root = after;
+    if (!err) { /* the worker expects them, but does not use them */
+        d->from.usr = fcntl(before, F_DUPFD_CLOEXEC, 3);
+        d->to.usr = fcntl(after, F_DUPFD_CLOEXEC, 3);
+        if (d->from.usr < 0 || d->to.usr < 0) {
+            err_sys(&lost, "cannot duplicate a descriptor of a volume");
+            err = &lost;
+        }
+    }
+    if (err)
+        diff_finish(d, err);
+    else
+        open_next_disk(d);
+}
+
+/* Finds the machine's grant of a volume. */
+static int find_volume(struct diffing *d, const char *name, struct grant_row *ret,
+                       struct err *err) {
+    struct grant_list list DEFER(grant_list_done) = {0};
+    const char *machine = d->live->row.id;
+    if (store_grant_list(d->live->service->store, machine, "volume", &list, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count; i++)
+        if (strcmp(list.rows[i].what, name) == 0) {
+            *ret = list.rows[i];
+            list.rows[i] = (struct grant_row){0};
+            return 0;
+        }
+    err_set(err, ERR_NOT_FOUND, "machine '%s' has no volume '%.131s'", machine, name);
+    return err_remedy(err, "to list its volumes: carrel grants %s", machine);
+}
+
+/*
+ * Opens the directories of the volumes to compare, and writes the order. The upper of mode cow
+ * tells what changed. With mode rw all files are compared: an untouched file is the same inode in
+ * the snapshot, with the same times.
+ */
+static int volume_prepare(struct diffing *d, const char *name, const char *from, char request[32],
+                          struct err *err) {
+    struct grant_row row DEFER(grant_row_done) = {0};
+    struct service *s = d->live->service;
+    struct volume_row base, now;
+    const char *owner = d->live->row.owner;
+    if (!d->live->machine || d->live->row.state == MACHINE_ENDING)
+        return live_state_error(d->live, err);
+    if (find_volume(d, name, &row, err) < 0 || volume_base(s, owner, &row, from, &base, err) < 0 ||
+        store_volume_find(s->store, owner, row.what, &now, err) < 0)
+        return -1;
+    d->order.grant = strcmp(row.mode, "cow") == 0;
+    d->order.whole = !d->order.grant;
+    disk_index(d, d->live->row.id);
+    if (d->order.grant)
+        d->order.layers[d->order.layer_count++] = grant_number(&row);
+    snprintf(request, 32, d->order.grant ? "cow %u" : "rw", d->order.layers[0]);
+    snprintf(d->from.name, sizeof(d->from.name), "%s", base.name);
+    snprintf(d->to.name, sizeof(d->to.name), "now");
+    d->volumes[0] = open_volume_dir(s, base.id, base.name, err);
+    if (d->order.whole && d->volumes[0] >= 0)
+        d->volumes[1] = open_volume_dir(s, now.id, now.name, err);
+    return d->volumes[0] < 0 || (d->order.whole && d->volumes[1] < 0) ? -1 : 0;
+}
+
+static void volume_begin(struct diffing *d, const struct diff_request *r) {
+    char request[32];
+    struct err err;
+    const char *from = r->from && r->from[0] ? r->from : NULL;
+    d->order.usr = 0;
+    if (volume_prepare(d, r->volume, from, request, &err) < 0)
+        diff_finish(d, &err);
+    else if (!compare_order_ok(&d->order))
+        diff_finish(d, path_error(d, &err));
+    else
+        d->live->service->driver->peek(d->live->machine, request, d->volumes,
+                                       d->order.whole ? 2 : 1, volume_known, d);
+}
+
+/* ---- requests ---- */
+
 static int admit(struct service *s, const struct diff_request *r, struct err *err) {
     if (!comparison_begin(s)) {
         err_set(err, ERR_BUSY,
@@ -354,6 +450,7 @@ void service_diff(struct service *s, const struct caller *who, const char *machi
                           .from = {.root = -1, .usr = -1},
                           .to = {.root = -1, .usr = -1},
                           .userns = -1,
+                          .volumes = {-1, -1},
                           .records = BUF(2 * COMPARE_OUT_MAX),
                           .done = done,
                           .arg = arg};
@@ -365,7 +462,9 @@ void service_diff(struct service *s, const struct caller *who, const char *machi
     snprintf(d->from.wanted, sizeof(d->from.wanted), "%s", r->from ? r->from : "start");
     snprintf(d->to.wanted, sizeof(d->to.wanted), "%s", r->to ? r->to : "now");
     live_ref(l);
-    if (r->skip_repos && skip_repos(d, &err) < 0)
+    if (r->volume && r->volume[0])
+        volume_begin(d, r);
+    else if (r->skip_repos && skip_repos(d, &err) < 0)
         diff_finish(d, &err);
     else
         diff_begin(d);

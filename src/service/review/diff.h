@@ -10,19 +10,20 @@
 #include "service/service.h"
 
 struct diff_request {
-    const char *from; /* a step, or `start`: the machine as created; NULL: start */
-    const char *to;   /* a step, or `now`; NULL: now */
-    const char *path; /* report only this path and everything below it; NULL: all */
-    uint64_t context; /* context lines around a change */
-    bool brief;       /* omit the diffs of text files */
-    bool skip_repos;  /* omit the files in granted repositories, which have change sets */
+    const char *from;   /* a step, or `start`: the machine as created; NULL: start */
+    const char *to;     /* a step, or `now`; NULL: now */
+    const char *path;   /* report only this path and everything below it; NULL: all */
+    uint64_t context;   /* context lines around a change */
+    bool brief;         /* omit the diffs of text files */
+    const char *volume; /* the changes in this volume of the machine; `from`: a snapshot of it */
+    bool skip_repos;    /* omit the files in granted repositories, which have change sets */
 };
 
 enum { DIFF_CONTEXT = 3, DIFF_CONTEXT_MAX = 100 };
 
 /* One side of a diff. */
 struct diff_end {
-    const char *name; /* start, now, or the step's id */
+    const char *name; /* start, now, the step's id, or the name of a volume or its snapshot */
     uint64_t number;  /* number of the step; 0: not a step */
 };
 

@@ -363,9 +363,8 @@ static const struct way {
     enum lies lies; /* THERE: the frozen path is that of the grant; ELSEWHERE: it differs */
     int (*start)(struct freezing *f, struct err *err);
 } ways[] = {
-    {"dir", "cow", ANYWHERE, pack_granted},
-    {"repo", NULL, ELSEWHERE, pack_dir},
-    {"sqlite", NULL, THERE, read_database},
+    {"dir", "cow", ANYWHERE, pack_granted},   {"volume", "cow", ANYWHERE, pack_granted},
+    {"repo", NULL, ELSEWHERE, pack_dir},      {"sqlite", NULL, THERE, read_database},
     {"postgres", NULL, THERE, name_database},
 };
 

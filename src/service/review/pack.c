@@ -84,13 +84,18 @@ static void packing_disk_known(void *arg, int disk, int userns, const struct err
         loop_work(p->live->service->loop, packing_run, packing_over, p);
 }
 
-/* Duplicates the upper of the grant, since the machine may end meanwhile. -1: unknown. */
-static int open_upper_of(const struct live *l, const struct grant_row *grant) {
+uint32_t grant_number(const struct grant_row *grant) {
     json_t *detail = json_loads(grant->detail ? grant->detail : "{}", 0, NULL);
     const json_t *number = json_object_get(detail, "number");
     json_int_t n = json_is_integer(number) ? json_integer_value(number) : -1;
     json_decref(detail);
-    if (!l->machine || n < 0 || n >= PLAN_MAX_GRANTS || l->machine->uppers[n] < 0)
+    return n < 0 || n >= PLAN_MAX_GRANTS ? PLAN_MAX_GRANTS : (uint32_t)n;
+}
+
+/* Duplicates the upper of the grant, since the machine may end meanwhile. -1: unknown. */
+static int open_upper_of(const struct live *l, const struct grant_row *grant) {
+    uint32_t n = grant_number(grant);
+    if (!l->machine || n == PLAN_MAX_GRANTS || l->machine->uppers[n] < 0)
         return -1;
     return fcntl(l->machine->uppers[n], F_DUPFD_CLOEXEC, 3);
 }

@@ -17,6 +17,9 @@ struct packed {
 /* `what` is NULL if packing failed. The receiver may take its list. */
 typedef void pack_done_fn(void *arg, struct packed *what, const struct err *err);
 
+/* The number of a directory or volume in the plan of its machine; PLAN_MAX_GRANTS: unknown. */
+uint32_t grant_number(const struct grant_row *grant);
+
 /*
  * Writes the archive to `archive`, which stays open until `done` is called, from the loop. Returns
  * false, without a call of `done`, if the changes cannot be packed this way: the upper (the

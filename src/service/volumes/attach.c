@@ -34,8 +34,7 @@ static int volume_mode(const char *name, const char *asked, enum plan_grant_mode
                       name);
 }
 
-static int open_volume_dir(const struct service *s, const char *id, const char *name,
-                           struct err *err) {
+int open_volume_dir(const struct service *s, const char *id, const char *name, struct err *err) {
     char path[VOLUME_PATH_SIZE];
     volume_path(s, "", id, path);
     int dir = dir_open(AT_FDCWD, path);
@@ -114,4 +113,60 @@ int volume_reopen(struct service *s, const char *owner, struct grant_row *row, s
     free(row->detail);
     row->detail = volume_detail(s, volume.id, number);
     return open_volume_dir(s, volume.id, volume.name, err);
+}
+
+/* Finds the newest snapshot of a volume. */
+static int newest_snapshot(struct service *s, const char *owner, const char *name,
+                           struct volume_row *ret, struct err *err) {
+    struct volume_list list DEFER(volume_list_done) = {0};
+    const struct volume_row *newest = NULL;
+    if (store_volume_list(s->store, owner, &list, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count; i++) {
+        const struct volume_row *row = &list.rows[i];
+        if (strchr(row->name, '@') && strcmp(row->origin, name) == 0 &&
+            (!newest || row->created_ms >= newest->created_ms))
+            newest = row;
+    }
+    if (newest) {
+        *ret = *newest;
+        return 0;
+    }
+    err_set(err, ERR_NOT_FOUND, "volume '%s' has no snapshot to compare with", name);
+    return err_remedy(err, "take one before a machine gets the volume: carrel volume snap %s",
+                      name);
+}
+
+/* Finds a snapshot by its name, with or without that of the volume. */
+static int named_snapshot(struct service *s, const char *owner, const char *name, const char *from,
+                          struct volume_row *ret, struct err *err) {
+    char full[2 * STORE_VOLUME_NAME_SIZE];
+    snprintf(full, sizeof(full), "%s%s%.131s", strchr(from, '@') ? "" : name,
+             strchr(from, '@') ? "" : "@", from);
+    if (store_volume_find(s->store, owner, full, ret, err) < 0)
+        return -1;
+    return strcmp(ret->origin, name) == 0
+               ? 0
+               : err_set(err, ERR_INVALID, "'%s' is not a snapshot of volume '%s'", full, name);
+}
+
+int volume_base(struct service *s, const char *owner, const struct grant_row *row, const char *from,
+                struct volume_row *ret, struct err *err) {
+    int r = 0;
+    if (strcmp(row->mode, "ro") == 0) {
+        err_set(err, ERR_INVALID, "machine '%s' has volume '%s' read-only: it changes nothing",
+                row->machine, row->what);
+        return err_remedy(err, "compare it in the machine that writes: carrel volume show %s",
+                          row->what);
+    }
+    if (strcmp(row->mode, "rw") == 0)
+        r = from ? named_snapshot(s, owner, row->what, from, ret, err)
+                 : newest_snapshot(s, owner, row->what, ret, err);
+    else if (from)
+        r = err_set(err, ERR_INVALID,
+                    "changes of mode cow are compared with the volume itself: leave out '%.60s'",
+                    from);
+    else
+        r = store_volume_find(s->store, owner, row->what, ret, err);
+    return r < 0 ? -1 : volume_is_idle(s, ret->id, ret->name, err);
 }

@@ -30,6 +30,16 @@ int volume_open(struct service *s, const char *owner, const struct volume_use_re
  */
 int volume_check(struct service *s, const char *owner, const struct grant_row *row,
                  struct err *err);
+/* Opens the directory of a volume in the store, for the spawner. */
+int open_volume_dir(const struct service *s, const char *id, const char *name, struct err *err);
+/*
+ * Finds the state that the changes of a machine in a volume are compared with. row: the grant of
+ * the volume. from: for mode rw a snapshot of the volume, NAME@SNAPSHOT or SNAPSHOT; NULL: the
+ * newest one. Mode cow: the volume itself.
+ */
+struct volume_row;
+int volume_base(struct service *s, const char *owner, const struct grant_row *row, const char *from,
+                struct volume_row *ret, struct err *err);
 enum { VOLUMES_OF_MAX = PLAN_MAX_GRANTS * (PLAN_PATH_SIZE + 256) };
 /* Writes the volumes of a machine as a JSON array; NULL: it has none. */
 const char *volumes_of(struct service *s, const char *machine, struct buf *text);

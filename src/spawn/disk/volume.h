@@ -16,6 +16,7 @@
 struct rootfs_maker;
 struct spawner;
 struct plan_message;
+struct fd_message;
 
 /*
  * Handles the request VOLUME. A new volume is made in directory volumes/new-v-..., which the daemon
@@ -30,3 +31,10 @@ int volume_request(struct spawner *s, const struct plan_message *m, struct err *
  */
 int volume_lower(struct rootfs_maker *maker, int dir, int userns, struct stat *ret,
                  struct err *err);
+
+/*
+ * Handles the request PEEK: opens two states of a volume, read-only, with user ids as on disk. m
+ * becomes the answer. in: the directories of the volumes, as the daemon opened them.
+ */
+int volume_view(struct spawner *s, struct plan_message *m, const struct fd_message *in, int ret[2],
+                struct err *err);
