@@ -9,7 +9,7 @@
 
 #include "base/defer.h"
 #include "base/text/base64.h"
-#include "gate/secret_forms.h"
+#include "base/text/secret_forms.h"
 
 enum { PLACEHOLDER_RANDOM = 26, BASIC_MAX = 12288 };
 static const char lead[] = "carrel-secret-";

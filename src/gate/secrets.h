@@ -10,8 +10,8 @@
 
 #include "base/err.h"
 #include "base/secret.h"
+#include "base/text/needles.h"
 #include "gate/name.h"
-#include "gate/needles.h"
 #include "gate/refusal.h"
 #include "io/http.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "gate/needles.h"
+#include "base/text/needles.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/defer.h"
-#include "gate/secret_forms.h"
+#include "base/text/secret_forms.h"
 #include "gate/secrets.h"
 #include "store/owners.h"
 #include "store/secrets.h"

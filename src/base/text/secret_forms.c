@@ -1,4 +1,4 @@
-#include "gate/secret_forms.h"
+#include "base/text/secret_forms.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 #include "base/buf.h"
-#include "gate/needles.h"
+#include "base/text/needles.h"
 
 /* Adds each encoded form of the value, and its long prefixes, to ret. False: no room. */
 bool secret_forms_add(const char *value, size_t n, struct needles *ret);

@@ -1,4 +1,4 @@
-#include "gate/needles.h"
+#include "base/text/needles.h"
 
 #include <stdlib.h>
 #include <string.h>
