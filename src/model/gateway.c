@@ -41,6 +41,7 @@ void forward_free(struct forward *f) {
     json_decref(f->root);
     buf_done(&f->whole);
     usage_strip_done(&f->strip);
+    gateway_mask_done(f);
     *(f->prev ? &f->prev->next : &f->gateway->forwards) = f->next;
     if (f->next)
         f->next->prev = f->prev;

@@ -134,8 +134,12 @@ static void answer_on_head(void *arg, const struct fetch *fetch, int status) {
     struct http_pair fields[GATEWAY_PASSED_COUNT + 3] = {{"Content-Type", "text/event-stream"}};
     char limit[24];
     f->status = status;
-    for (size_t i = 0; i < GATEWAY_PASSED_COUNT; i++)
+    f->is_unmasked = !gateway_mask_start(f);
+    for (size_t i = 0; i < GATEWAY_PASSED_COUNT; i++) {
         copy_field(f->passed[i], sizeof(f->passed[i]), fetch, passed_names[i]);
+        if (!gateway_mask_field(f, f->passed[i], sizeof(f->passed[i])))
+            f->passed[i][0] = '\0';
+    }
     if (status != 200 || !f->stream)
         return;
     f->reader = model_stream_new(f->codec, NULL, NULL);
@@ -147,18 +151,19 @@ static void answer_on_head(void *arg, const struct fetch *fetch, int status) {
 
 /* bytes NULL: the end of the stream. */
 static bool pass_bytes(struct forward *f, const char *bytes, size_t n) {
-    struct buf out DEFER(buf_done) = BUF(GATEWAY_ANSWER_MAX);
+    struct buf safe DEFER(buf_done) = BUF(GATEWAY_ANSWER_MAX),
+                    out DEFER(buf_done) = BUF(GATEWAY_ANSWER_MAX);
     bool is_stripped = f->codec == &model_chat && !f->wants_usage;
-    if (!f->x || (!is_stripped && !bytes))
+    if (!f->x)
         return true;
-    if (!is_stripped) {
-        (void)http_write(f->x, bytes, n);
-        return true;
-    }
-    if (!(bytes ? usage_strip_feed(&f->strip, bytes, n, &out) : usage_strip_end(&f->strip, &out)))
+    if (f->is_unmasked || !gateway_mask(f, bytes ? bytes : "", n, !bytes, &safe))
         return false;
-    if (out.len > 0)
-        (void)http_write(f->x, out.data, out.len);
+    if (is_stripped && ((safe.len && !usage_strip_feed(&f->strip, safe.data, safe.len, &out)) ||
+                        (!bytes && !usage_strip_end(&f->strip, &out))))
+        return false;
+    const struct buf *pass = is_stripped ? &out : &safe;
+    if (pass->len > 0)
+        (void)http_write(f->x, pass->data, pass->len);
     return true;
 }
 
@@ -359,7 +364,7 @@ static void answer_on_end(void *arg, enum fetch_end end, const char *why) {
     if (f->kind == GATEWAY_LIST && end == FETCH_DONE && f->status == 200 &&
         !gateway_login_cut_list(f))
         f->status = 0; /* not an answer of the vendor */
-    if (gateway_login_leaks(f))
+    if (gateway_login_leaks(f) || f->is_unmasked || !gateway_mask_whole(f))
         f->status = 0;
     if (end == FETCH_DONE && f->status >= 200) {
         reply_whole(f);

@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 
+#include "base/text/needles.h"
 #include "model/codec.h"
 #include "model/gateway.h"
 #include "model/paid.h"
@@ -79,6 +80,9 @@ struct forward {
     struct model_stream *reader; /* finds the usage in a stream */
     struct usage_strip strip;    /* used for Chat streams whose usage the client did not ask for */
     struct buf whole;            /* an answer that is not a stream */
+    struct needles mask;         /* forms of the owner's key, to mask in the answer */
+    struct buf mask_carry;       /* bytes that may begin one of them */
+    bool is_unmasked;            /* the key cannot be masked, so no answer is passed */
     int status;
     char passed[GATEWAY_PASSED_COUNT][80];
 };
@@ -130,6 +134,16 @@ bool gateway_login_answer(struct http_exchange *x);
 /* Whether a whole answer contains the token or the account. */
 bool gateway_login_leaks(const struct forward *f);
 bool gateway_login_cut_list(struct forward *f);
+
+/*
+ * gateway_mask.c: starts to mask the key of the present attempt. False: that is not possible, so no
+ * answer may be passed on. The others are false if there is no room.
+ */
+bool gateway_mask_start(struct forward *f);
+bool gateway_mask(struct forward *f, const char *bytes, size_t n, bool end, struct buf *out);
+bool gateway_mask_whole(struct forward *f);
+bool gateway_mask_field(struct forward *f, char *value, size_t size);
+void gateway_mask_done(struct forward *f);
 
 /* gateway_targets.c: finds the models that the client's name stands for. */
 void gateway_find_targets(struct forward *f, const char *model);
