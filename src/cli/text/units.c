@@ -67,7 +67,8 @@ static const char *units_number(const char *name, const json_t *value, char ret[
     } else if (ends_with(label, "_us")) {
         amount_duration((uint64_t)n, ret);
     } else if (ends_with(label, "_bytes") || strcmp(name, "mem") == 0 ||
-               strcmp(name, "disk") == 0 || strcmp(name, "bytes") == 0) {
+               strcmp(name, "disk") == 0 || strcmp(name, "size") == 0 ||
+               strcmp(name, "bytes") == 0) {
         table_bytes((long long)n, size);
         snprintf(ret, UNITS_SIZE, "%s", size);
     } else if (none && strcmp(name, "cpus") == 0) {
@@ -86,7 +87,7 @@ const char *units_value(const char *name, const json_t *value, char ret[UNITS_SI
     snprintf(ret_label, UNITS_SIZE, "%s", name);
     if (json_is_boolean(value))
         return json_is_true(value) ? "yes" : "no";
-    if (json_is_null(value))
+    if (json_is_null(value) || (json_is_array(value) && !json_array_size(value)))
         return "none";
     if (json_is_number(value))
         return units_number(name, value, ret, ret_label);

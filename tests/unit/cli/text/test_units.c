@@ -24,6 +24,8 @@ static void a_name_tells_the_unit(void **state) {
     assert_string_equal(shown("cpu_us", json_integer(1500000), "cpu"), "1.5s");
     assert_string_equal(shown("disk_bytes", json_integer(1536), "disk"), "1.5K");
     assert_string_equal(shown("mem", json_integer(2ll << 30), "mem"), "2G");
+    assert_string_equal(shown("size", json_integer(1ll << 30), "size"), "1G");
+    assert_string_equal(shown("machines", json_array(), "machines"), "none");
     assert_string_equal(shown("cpus", json_real(0.5), "cpus"), "0.5");
     assert_string_equal(shown("cpus", json_integer(0), "cpus"), "unlimited");
     assert_string_equal(shown("pids", json_integer(1024), "pids"), "1024");
