@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/options.h"
+#include "cli/own_files.h"
 #include "cli/safe.h"
 #include "cli/ship/ship.h"
 #include "cli/ship/slices_find.h"
@@ -24,7 +25,7 @@ enum { WORDS_MAX = 3 };
 struct diff_options {
     uint64_t context;
     const char *path, *volume;
-    bool stat, json, help;
+    bool stat, all, json, help;
 };
 
 #define AT(member) offsetof(struct diff_options, member)
@@ -34,6 +35,8 @@ const struct option_row diff_rows[] = {
      "show N lines of context around a change (default: 3)"},
     {0, "path", "PATH", OPTION_TEXT, AT(path),
      "show only PATH of the machine and everything below it"},
+    {'a', "all", NULL, OPTION_FLAG, AT(all),
+     "without FROM: also show files that Carrel wrote for the network"},
     {0, "volume", "NAME", OPTION_TEXT, AT(volume),
      "show the changes in this volume; FROM is a snapshot of it"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
@@ -154,10 +157,19 @@ static void print_change(const json_t *change, const struct diff_options *o) {
         colour_diff(diff);
 }
 
-static void print_end(const json_t *answer) {
+/* Changes that are not shown. */
+struct hidden {
+    long long added, modified;
+};
+
+static void print_end(const json_t *answer, const struct hidden *h) {
     const char *cut = client_text(answer, "cut");
-    printf("%lld added, %lld modified, %lld deleted\n", client_number(answer, "added"),
-           client_number(answer, "modified"), client_number(answer, "deleted"));
+    printf("%lld added, %lld modified, %lld deleted", client_number(answer, "added") - h->added,
+           client_number(answer, "modified") - h->modified, client_number(answer, "deleted"));
+    if (h->added + h->modified)
+        printf("; %lld of Carrel's own for the network are not shown (--all)",
+               h->added + h->modified);
+    putchar('\n');
     if (*cut)
         fprintf(stderr, "carrel: the list of changes is incomplete: %s\n",
                 strcmp(cut, "entries") == 0  ? "too many paths differ"
@@ -167,11 +179,19 @@ static void print_end(const json_t *answer) {
                     : "directories are nested too deeply, or cannot be read");
 }
 
-static void print_all(const json_t *answer, const struct diff_options *o) {
+static void print_all(const json_t *answer, const struct diff_options *o, bool hides) {
     size_t i;
-    const json_t *change;
-    json_array_foreach(json_object_get(answer, "changes"), i, change) print_change(change, o);
-    print_end(answer);
+    const json_t *change, *changes = json_object_get(answer, "changes");
+    struct hidden hidden = {0};
+    json_array_foreach(changes, i, change) {
+        if (!hides || !own_files_has(changes, i))
+            print_change(change, o);
+        else if (strcmp(client_text(change, "change"), "added") == 0)
+            hidden.added++;
+        else
+            hidden.modified++;
+    }
+    print_end(answer, &hidden);
 }
 
 /* True if the changes of all grants are shown after those of the machine's own files. */
@@ -287,7 +307,7 @@ int cmd_diff(int argc, char **argv) {
                                  .list = o.json ? json_array() : NULL};
     if (!o.json) {
         pager_start();
-        print_all(answer, &o);
+        print_all(answer, &o, whole && !o.all);
     }
     int status = whole ? show_handed(&handed, &err) : 0;
     if (o.json) {

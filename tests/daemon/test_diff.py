@@ -1,6 +1,7 @@
 """What changed between two steps, through the API and the command line of a real daemon."""
 import base64
 import json
+import re
 import subprocess
 
 import pytest
@@ -250,3 +251,22 @@ def test_a_fork_of_what_nobody_has_touched(daemon):
     assert {c["path"].split("/")[-1] for c in daemon.get(f"/v1/machines/{fork}/diff", path="/home/user")["changes"]} >= {"a", "b"}
     daemon.post(f"/v1/machines/{fork}/rewind", {"step": "1"})
     assert daemon.exec(fork, "ls")["stdout"] == ""
+
+
+def test_command_hides_what_carrel_wrote_for_the_network(daemon):
+    def shown(m, *words):
+        done = subprocess.run([PROGRAM, "diff", "--stat", *words, m], env=daemon.env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done
+        return done.stdout.splitlines()
+
+    b = Box(daemon, net=[{"target": "example.com"}])
+    b.sh("true")
+    line, = shown(b.id)
+    hidden = re.fullmatch(r"0 added, 0 modified, 0 deleted; (\d+) of Carrel's own for the network are not shown \(--all\)", line)
+    assert hidden, line
+    assert len(shown(b.id, "--all")) == 1 + int(hidden[1])
+    b.sh("echo mine >/tmp/cert9.db; mkdir -p .pki/nssdb; echo mine >.pki/nssdb/other")
+    text = shown(b.id)
+    assert text[:-1] == ["A /home/user/.pki/", "A /home/user/.pki/nssdb/", "A /home/user/.pki/nssdb/other  +1 -0", "A /tmp/cert9.db  +1 -0"], text
+    assert text[-1].startswith("4 added, 0 modified, 0 deleted; "), text
+    assert any("ca-certificates.crt" in line for line in shown(b.id, "--path", "/etc/ssl"))

@@ -34,10 +34,11 @@ static int needs_directory(const struct ship *s, const char *machine, bool cow, 
                        "machine '%s' writes to volume '%s' itself: name a DIRECTORY to ship to",
                        machine, name);
     err_set(err, ERR_UNSUPPORTED, "changes of mode cow are not shipped into volume '%s'", name);
-    return err_remedy(err,
-                      "ship them to a directory (carrel ship -y %s --volume %s DIRECTORY), and copy "
-                      "that into a machine that has the volume as rw (carrel cp)",
-                      machine, name);
+    return err_remedy(
+        err,
+        "ship them to a directory (carrel ship -y %s --volume %s DIRECTORY), and copy "
+        "that into a machine that has the volume as rw (carrel cp)",
+        machine, name);
 }
 
 int ship_volume(struct ship *s, const char *machine, const char *dir, struct err *err) {

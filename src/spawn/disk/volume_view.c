@@ -46,8 +46,8 @@ int volume_view(struct spawner *s, struct plan_message *m, const struct fd_messa
     int before DEFER_CLOSE = volume_lower(&s->maker, in->fds[0], -1, &st, err);
     if (before < 0)
         return -1;
-    int after DEFER_CLOSE = cow ? cow_view(s, box, number, before)
-                                : volume_lower(&s->maker, in->fds[1], -1, &st, err);
+    int after DEFER_CLOSE =
+        cow ? cow_view(s, box, number, before) : volume_lower(&s->maker, in->fds[1], -1, &st, err);
     if (after < 0)
         return cow ? err_num(err, after, "cannot open the changes of machine '%s' in a volume",
                              box->id)
