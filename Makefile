@@ -119,9 +119,9 @@ test-vm-cross:
 		$(MAKE) --no-print-directory test-vm BUILD=build-cross
 
 # The agents of `carrel agent`, downloaded once (about 700 MB), with a scripted model.
-test-agents: setup-test all
+test-agents: setup-test setup-screen all
 	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/agent/real_agents.py tests/agent/real_budget.py tests/agent/real_logins.py
-	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/agent/many_files.py
+	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/agent/many_files.py tests/agent/real_screen.py
 	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/mcp/real_clients.py
 
 # The recipes of examples/images, built and used: about 3 GB of packages.
