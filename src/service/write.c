@@ -30,6 +30,7 @@ static const struct {
     {"net.guard", STORE_FREES},     {"net.refuse", STORE_FREES},
     {"net.unrule", STORE_FREES},    {"package.clear", STORE_FREES},
     {"secret.remove", STORE_FREES}, {"token.revoke", STORE_FREES},
+    {"volume.remove", STORE_FREES},
 };
 
 static enum store_use use_of(const char *verb) {

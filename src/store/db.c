@@ -266,8 +266,8 @@ int store_forget(struct store *s, uint64_t first, struct err *err) {
 
 static int say_full(struct err *err) {
     err_set(err, ERR_LIMIT, "the disk that holds CARREL_HOME is full");
-    return err_remedy(err, "free disk space, or delete machines and images: carrel rm, carrel "
-                           "image rm, carrel image prune");
+    return err_remedy(err, "free disk space, or delete machines, images and volumes: carrel rm, "
+                           "carrel image rm, carrel image prune, carrel volume rm");
 }
 
 bool store_dig(struct store *s) {

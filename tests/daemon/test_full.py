@@ -167,3 +167,42 @@ def test_a_disk_that_fills_up_is_warned_of(small):
         f.write(b"x" * (d.free() - (1 << 20)))
     d.until(lambda: "CARREL_HOME is 9" in d.log())
     (d.home / "filler").unlink()
+
+
+def fill_volume(d):
+    """A machine that writes more to its volume than the disk below has room for. The volume itself is large enough."""
+    d.post("/v1/volumes", {"name": "data", "size": "256M"})
+    m = d.machine(volumes=[{"name": "data", "at": "/data"}])
+    done = d.exec(m, "echo kept >/data/kept; sync /data/kept; dd if=/dev/urandom of=/data/big bs=1M count=200 conv=fsync; cat /data/kept")
+    assert "No space left on device" in done["stderr"] and done["stdout"] == "kept\n", done
+    d.until(lambda: "CARREL_HOME is full" in d.log())
+    return m
+
+
+def test_full_disk_below_a_volume_is_reported_and_freed_by_deleting_the_volume(small):
+    d = small(200)
+    m = fill_volume(d)
+    for call in (lambda: d.machine(volumes=[{"name": "data", "at": "/data", "mode": "ro"}]), lambda: d.post("/v1/volumes", {"name": "more"}),
+                 lambda: d.exec(m, "true")):
+        why = refused(call)
+        assert why.code == "limit" and "CARREL_HOME is full" in str(why) and "carrel volume rm" in str(why), why
+    assert d.get("/v1/volumes/data")["used_bytes"] > 64 << 20
+    d.delete(f"/v1/machines/{m}")
+    d.delete("/v1/volumes/data")
+    d.until(lambda: "has free space again" in d.log())
+    assert d.exec(d.machine(), "echo fine")["stdout"] == "fine\n"
+
+
+def test_volume_is_used_again_after_the_disk_below_it_was_full(small):
+    d = small(200)
+    spare = d.home / "spare"
+    spare.write_bytes(b"x" * (40 << 20))
+    m = fill_volume(d)
+    spare.unlink()
+    d.until(lambda: "has free space again" in d.log())
+    d.delete(f"/v1/machines/{m}")
+    m = d.machine(volumes=[{"name": "data", "at": "/data"}])
+    done = d.exec(m, "cat /data/kept; rm -f /data/big; echo more >/data/more; sync /data/more && cat /data/more")
+    assert done["stdout"] == "kept\nmore\n", done
+    d.delete(f"/v1/machines/{m}")
+    d.delete("/v1/volumes/data")
