@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -56,7 +58,7 @@ void spaces_close(int held[HELD_SPACES]) {
         close_fd(&held[i]);
 }
 
-enum { SOCKET = 3, CLOSED = 4, HANDS = 8, PAUSE_MS = 3 };
+enum { SOCKET = 3, CLOSED = 4, HANDS = 8, PAUSE_MS = 3, END_MS = 1000 };
 
 enum task { TASK_CLOSE, TASK_WIPE, TASK_MERGE, TASK_DUPLICATE, TASK_SETTLE };
 
@@ -198,8 +200,11 @@ void undertaker_close(struct undertaker *u) {
     close(u->socket);
     close(u->closed);
     kill(u->pid, SIGKILL);
-    while (waitpid(u->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    int fd DEFER_CLOSE = pidfd_open(u->pid, 0);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    if (fd >= 0)
+        poll(&p, 1, END_MS);
+    waitpid(u->pid, NULL, WNOHANG);
     *u = UNDERTAKER_NONE;
 }
 

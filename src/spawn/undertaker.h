@@ -37,6 +37,10 @@ bool spaces_held(const int held[HELD_SPACES]);
 void spaces_close(int held[HELD_SPACES]);
 
 int undertaker_open(struct undertaker *u);
+/*
+ * Kills the process. The kernel may still remove a filesystem for it, for example one with a
+ * million files, which no signal ends: this does not wait for more than a second.
+ */
 void undertaker_close(struct undertaker *u);
 
 /*
