@@ -67,6 +67,7 @@ void gateway_free(struct gateway *g) {
         if (x)
             http_drop(x);
     }
+    free_calls_done(&g->free_calls);
     free(g);
 }
 
@@ -246,11 +247,28 @@ static void refuse_path(struct http_exchange *x, int status, const char *text) {
     (void)model_put_failure(is_anthropic ? &model_anthropic
                             : is_gemini  ? &model_gemini
                                          : &model_chat,
-                            status == 404 ? MODEL_FAIL_NOT_FOUND : MODEL_FAIL_INVALID, text, false,
-                            &body);
+                            status == 404   ? MODEL_FAIL_NOT_FOUND
+                            : status == 429 ? MODEL_FAIL_RATE
+                                            : MODEL_FAIL_INVALID,
+                            text, false, &body);
     http_reply(x, status,
-               HTTP_FIELDS({"Content-Type", "application/json"}, {"x-should-retry", "false"}),
+               HTTP_FIELDS({"Content-Type", "application/json"},
+                           {"x-should-retry", status == 429 ? "true" : "false"},
+                           {status == 429 ? "Retry-After" : NULL, "1"}),
                body.data, body.len);
+}
+
+/* Counts a request that costs nothing. True: there were too many, and it was refused. */
+static bool refuse_free(struct gateway *g, struct http_exchange *x, const char *account) {
+    char text[160];
+    if (free_calls_take(&g->free_calls, account, loop_now_ms(g->config.loop)))
+        return false;
+    snprintf(text, sizeof(text),
+             "this machine sends too many requests that cost nothing: up to %d at once and %d per "
+             "second are answered",
+             FREE_CALLS_BURST, FREE_CALLS_PER_S);
+    refuse_path(x, 429, text);
+    return true;
 }
 
 /* While the body is collected the HTTP server owns the exchange, so this frees only the struct
@@ -309,6 +327,8 @@ static bool gateway_gemini(struct gateway *g, struct http_exchange *x, const cha
         refuse_path(x, 400, "streams are served as events only: add ?alt=sse");
         return true;
     }
+    if (gemini_verbs[v].kind == GATEWAY_COUNT && refuse_free(g, x, account))
+        return true;
     struct forward *f = forward_new(g, x, &model_gemini, account);
     f->kind = gemini_verbs[v].kind;
     f->stream = gemini_verbs[v].is_stream;
@@ -322,6 +342,8 @@ static bool gateway_gemini(struct gateway *g, struct http_exchange *x, const cha
 static bool gateway_post(struct gateway *g, struct http_exchange *x, const char *account) {
     for (size_t i = 0; i < sizeof(posts) / sizeof(*posts); i++)
         if (ends_with(x->head->path, posts[i].end)) {
+            if (posts[i].kind == GATEWAY_COUNT && refuse_free(g, x, account))
+                return true;
             struct forward *f = forward_new(g, x, posts[i].codec, account);
             f->kind = posts[i].kind;
             f->is_beta = has_query(x->head->query, "beta=true");
@@ -336,6 +358,8 @@ static bool gateway_post(struct gateway *g, struct http_exchange *x, const char 
 static bool gateway_get(struct gateway *g, struct http_exchange *x, const char *account) {
     struct http_text path = x->head->path;
     const char *model;
+    if (refuse_free(g, x, account))
+        return true;
     if (x->head->upgrade && ends_with(path, "/responses")) {
         /* Codex goes on with HTTP at once after 426, and after seven attempts otherwise. */
         refuse_path(x, 426, "WebSocket is not supported: use HTTP");

@@ -5,6 +5,7 @@
 
 #include "base/text/needles.h"
 #include "model/codec.h"
+#include "model/free_calls.h"
 #include "model/gateway.h"
 #include "model/paid.h"
 #include "model/usage_strip.h"
@@ -18,6 +19,7 @@ enum {
 struct gateway {
     struct gateway_config config;
     struct forward *forwards; /* list of requests in progress */
+    struct free_calls free_calls;
 };
 
 enum gateway_kind {

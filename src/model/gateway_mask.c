@@ -16,9 +16,8 @@ bool gateway_mask_start(struct forward *f) {
     size_t n = strlen(f->login_account);
     gateway_mask_done(f);
     f->mask_carry = BUF(GATEWAY_ANSWER_MAX + NEEDLE_MAX);
-    bool ok =
-        !f->provider.key || (secret_reveal(f->provider.key, &key) &&
-                             secret_forms_add(key.data ? key.data : "", key.len, &f->mask));
+    bool ok = !f->provider.key || (secret_reveal(f->provider.key, &key) &&
+                                   secret_forms_add(key.data ? key.data : "", key.len, &f->mask));
     secret_wipe(&key);
     return ok && (!n || needles_add(&f->mask, f->login_account, n));
 }

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from patience import clock
 from scripted import answer_any, chat_answer, chat_stream, event, stream, whole
 from test_budget import CHAT, MESSAGES, world  # noqa: F401 (a fixture)
 from test_gateway import BODY
@@ -71,6 +72,33 @@ def test_models_are_listed_for_all_vendors(world):  # noqa: F811
     assert gemini["name"] == "models/m" and "streamGenerateContent" in gemini["supportedGenerationMethods"]
     assert json.loads(ask(g, "GET", "/v1beta/models/m")[1]) == gemini
     assert ask(g, "GET", "/v1/models/free-*")[0] == 404
+
+
+def test_requests_that_cost_nothing_are_limited(world):  # noqa: F811
+    """Each is refused in the form of its vendor. The control is a call that costs something, which is not."""
+    _, g = world(lambda r: whole({"input_tokens": 1}) if "count" in r.path else answer_any()(r))
+    assert 240 <= sum(ask(g, "GET", "/v1/models")[0] == 200 for _ in range(400)) < 400
+
+    def refused(method, path, **fields):
+        """One request may be answered meanwhile."""
+        for _ in range(50):
+            status, body, answer = ask(g, method, path, **fields) if method != "POST" else g.post(path, {"model": "m", "messages": [], "contents": []})
+            if status == 429:
+                assert answer.headers["Retry-After"] == "1"
+                return json.loads(body) if body else None
+        raise AssertionError((path, status))
+
+    assert refused("GET", "/v1/models")["error"]["code"] == "rate_limit_exceeded"
+    assert refused("GET", "/codex/models")["error"]["code"] == "rate_limit_exceeded"
+    assert refused("GET", "/v1/models", anthropic_version="2023-06-01")["error"]["type"] == "rate_limit_error"
+    assert refused("GET", "/v1beta/models")["error"]["code"] == 429
+    assert refused("POST", "/v1/messages/count_tokens")["type"] == "error"
+    assert refused("POST", "/v1beta/models/m:countTokens")["error"]["code"] == 429
+    assert refused("HEAD", "/api/hello") is None
+    assert g.post(CHAT, BODY)[0] == 200
+    end = clock() + 30
+    while ask(g, "GET", "/v1/models")[0] != 200:
+        assert clock() < end
 
 
 def test_errors_have_the_shape_of_the_vendor(world):  # noqa: F811
