@@ -299,7 +299,7 @@ WRONG = {
       (br_if $loop (i32.gt (local.get $n) (i32.const 0))))
     (call $show (local.get $sum))
     (local.get $sum)))''', [
-        "4:16: unknown local $total",
+        "4:16: unknown local $total | parameters and locals with a name: $n, $sum",
         "6:32: unexpected token `$sum`: expected `)` or an operand in parentheses | "
         "an operand is an instruction in parentheses: `(local.get $sum)`",
         "7:14: unknown label $loop | labels in scope, innermost first: $l",
@@ -341,6 +341,168 @@ WRONG = {
   (func (export "f") (call $g)))''', [
         "2:4: unknown operator `function`: expected a module field | "
         "fields are type, import, func, table, memory, global, export, start, elem, data, tag, rec",
+    ]),
+    "unknown_function_lists_names": ('''(module
+  (func $add (param i32 i32) (result i32) (i32.add (local.get 0) (local.get 1)))
+  (func (export "f") (result i32) (call $sum (i32.const 1) (i32.const 2))))''', [
+        "3:41: unknown func $sum | functions with a name: $add",
+    ]),
+    "unknown_local_lists_names": ('''(module
+  (func (export "f") (param $count i32) (result i32) (local.get $cnt)))''', [
+        "2:65: unknown local $cnt | parameters and locals with a name: $count",
+    ]),
+    "comma_between_parameters": ('''(module
+  (func (export "f") (param $a i32, $b i32) (result i32) (local.get $a)))''', [
+        "2:32: unexpected token `i32,`: expected a value type like `i32` or `funcref` | "
+        "remove the comma: blanks separate words",
+    ]),
+    "two_names_of_one_type": ('''(module
+  (func (export "add") (param $a $b i32) (result i32) (i32.add (local.get $a) (local.get $b))))''', [
+        "2:34: unexpected token `$b`: expected a value type like `i32` or `funcref` | "
+        "one name in each: `(param $a i32) (param $b i32)`",
+    ]),
+    "two_names_in_one_param": ('''(module
+  (func (export "add") (param $a i32 $b i32) (result i32) (i32.add (local.get $a) (local.get $b))))''', [
+        "2:38: unexpected token `$b`: expected `)` | one name in each: `(param $a i32) (param $b i32)`",
+    ]),
+    "infix_operator": ('''(module
+  (func (export "f") (param $a i32) (param $b i32) (result i32) (local.get $a) + (local.get $b)))''', [
+        "2:80: unexpected token `+`: expected an instruction | "
+        "operators are instructions and come first: `(i32.add …)`",
+    ]),
+    "assignment_sign": ('''(module
+  (func (export "f") (param $a i32) (result i32) (local.set $a = (i32.const 4)) (local.get $a)))''', [
+        "2:64: unexpected token `=`: expected `)` or an operand in parentheses | "
+        "values are set by instructions: `(local.set $x (i32.const 1))`",
+    ]),
+    "else_after_the_if": ('''(module
+  (func (export "f") (param $a i32) (result i32)
+    (if (result i32) (local.get $a) (then (i32.const 1))) (else (i32.const 2))))''', [
+        "3:60: unknown operator `else` | "
+        "use `(if (condition) (then …) (else …))`: else stands only inside a folded if",
+    ]),
+    "condition_before_label": ('''(module
+  (func (export "f") (param $n i32)
+    (loop $l (br_if (i32.lt_s (local.get $n) (i32.const 3)) $l))))''', [
+        "3:21: unexpected token `(`: expected a label | the label comes first: `(br_if $label (condition))`",
+    ]),
+    "fraction_in_integer": ('''(module (func (export "f") (result i32) (i32.const 3.5)))''', [
+        "1:52: unknown operator or unexpected token `3.5`: expected an i32 number | "
+        "integers have no fractions: use f64 for the value and its instructions",
+    ]),
+    "number_too_large": ('''(module (func (export "f") (result i32) (i32.const 4294967296)))''', [
+        "1:52: i32 constant out of range: 4294967296 | larger numbers are i64",
+    ]),
+    "name_of_memory": ('''(module (memory "memory" 1))''', [
+        "1:17: unexpected token `\"memory\"`: expected a size | "
+        "a memory with a name for the host is `(memory (export \"m\") 1)`",
+    ]),
+    "elem_without_offset": ('''(module (table 1 funcref) (func $a) (elem $a))''', [
+        "1:45: unexpected token `)`: expected `func` or a reference type like `funcref` | "
+        "say where in the table: `(elem (i32.const 0) $f)`",
+    ]),
+    "code_fence": ('''```wat
+(module (func (export "f") (result i32) (i32.const 1)))
+```''', [
+        "1:1: unexpected token ````wat`: expected a module field like `(func …)` | "
+        "remove the ``` lines: only the program is read",
+        "2:2: unknown operator `module`: expected a module field | `(module` must be the first word of the text",
+        "3:1: unexpected token `````: expected a module field like `(func …)` | "
+        "remove the ``` lines: only the program is read",
+    ]),
+    "prose_before_module": ('''Here is the program:
+(module (func (export "f") (result i32) (i32.const 1)))''', [
+        "1:1: unexpected token `Here`: expected a module field like `(func …)` | "
+        "only the program is read: remove text that is not part of it",
+        "1:6: unexpected token `is`: expected a module field like `(func …)` | "
+        "only the program is read: remove text that is not part of it",
+        "1:9: unexpected token `the`: expected a module field like `(func …)` | "
+        "only the program is read: remove text that is not part of it",
+        "1:13: unexpected token `program:`: expected a module field like `(func …)` | "
+        "only the program is read: remove text that is not part of it",
+        "2:2: unknown operator `module`: expected a module field | `(module` must be the first word of the text",
+    ]),
+    "two_modules": ('''(module (func (export "f") (result i32) (i32.const 1)))
+(module (func (export "g") (result i32) (i32.const 1)))''', [
+        "1:55: unexpected token `)`: it closes the module of line 1, but more text follows | "
+        "a text has one module: put all fields into the first",
+    ]),
+    "let": ('''(module (func (export "f") (result i32) (let $x (i32.const 1)) (local.get $x)))''', [
+        "1:42: unknown operator `let` | use `(local $x i32)` before the first instruction, then `(local.set $x …)`",
+        "1:75: unknown local $x",
+    ]),
+    "offset_after_operand": ('''(module (memory 1) (func (export "f") (i32.store (i32.const 0) offset=4 (i32.const 7))))''', [
+        "1:64: unexpected token `offset=4`: expected `)` or an operand in parentheses | "
+        "`offset=` and its number are one word, right after `i32.store`",
+    ]),
+    "offset_with_colon": ('''(module (memory 1) (func (export "f") (result i32) (i32.load offset:4 (i32.const 0))))''', [
+        "1:62: unexpected token `offset:4`: expected `)` or an operand in parentheses | "
+        "`offset=` and its number are one word, right after `i32.load`",
+    ]),
+    "mut_without_parentheses": ('''(module (global $g i32 mut (i32.const 0)))''', [
+        "1:24: unknown operator `mut` | use `(mut i32)` in parentheses, in place of the type",
+    ]),
+    "global_without_value": ('''(module (global $g (mut i32)))''', [
+        "1:29: type mismatch in constant expression | "
+        "give a value of the declared type: `(global $g (mut i32) (i32.const 0))`",
+    ]),
+    "drop_of_nothing": ('''(module (func (export "f") (drop)))''', [
+        "1:29: type mismatch: drop takes an operand, 0 given | nothing is on the stack here: remove the drop",
+    ]),
+    "constant_of_a_string": ('''(module (func (export "f") (result i32) (i32.const "a")))''', [
+        "1:52: unknown operator or unexpected token `\"a\"`: expected an i32 number | "
+        "put text into memory, `(data (i32.const 0) \"a\")`, and use its address",
+    ]),
+    "constant_of_a_character": ('''(module (func (export "f") (result i32) (i32.const 'a')))''', [
+        "1:52: unknown operator or unexpected token `'a'`: expected an i32 number | "
+        "a character is its code: `i32.const 97`",
+    ]),
+    "constant_true": ('''(module (func (export "f") (result i32) (i32.const true)))''', [
+        "1:52: unknown operator or unexpected token `true`: expected an i32 number | true is 1, false is 0",
+    ]),
+    "nested_function": ('''(module (func (export "f") (result i32) (func $g (result i32) (i32.const 1)) (call $g)))''', [
+        "1:42: unknown operator `func` | use `(func …)` only in the module: functions do not nest",
+        "1:51: unknown operator `result` | use `(result …)` only before locals and instructions",
+        "1:84: unknown func $g",
+    ]),
+    "semicolons_between_instructions": ('''(module (func (export "f") (result i32) i32.const 1; i32.const 2; i32.add))''', [
+        "1:51: unknown operator or unexpected token `1;`: expected an i32 number | "
+        "remove the `;`: blanks separate instructions",
+        "1:64: unknown operator or unexpected token `2;`: expected an i32 number | "
+        "remove the `;`: blanks separate instructions",
+    ]),
+    "for_loop": ('''(module (func (export "f") (local $i i32) (for (local.set $i (i32.const 0)) )))''', [
+        "1:44: unknown operator `for` | use `(loop $l … (br_if $l (condition)))`",
+    ]),
+    "increment": ('''(module (func (export "f") (param i32) (result i32) (i32.inc (local.get 0))))''', [
+        "1:54: unknown operator `i32.inc` | use i32.add with (i32.const 1)",
+    ]),
+    "increment_of_a_local": ('''(module (func (export "f") (local $i i32) (local.inc $i)))''', [
+        "1:44: unknown operator `local.inc` | use `(local.set $i (i32.add (local.get $i) (i32.const 1)))`",
+    ]),
+    "power": ('''(module (func (export "f") (result f64) (f64.pow (f64.const 2) (f64.const 3))))''', [
+        "1:42: unknown operator `f64.pow` | use a function of your own: no instruction computes powers",
+    ]),
+    "float_remainder": ('''(module (func (export "f") (result f64) (f64.rem (f64.const 2) (f64.const 3))))''', [
+        "1:42: unknown operator `f64.rem` | use f64.div, f64.trunc, f64.mul and f64.sub: floats have no remainder",
+    ]),
+    "string_constant": ('''(module (func (export "f") (string.const "a") drop))''', [
+        "1:29: unknown operator `string.const` | use `(data (i32.const 0) \"…\")`, and its address and length",
+    ]),
+    "immutable_array": ('''(module (type $a (array i32)) (func (export "f") (param (ref $a)) (array.set $a (local.get 0) (i32.const 0) (i32.const 1))))''', [
+        "1:68: immutable array | declare its elements mutable: `(array (mut i32))`",
+    ]),
+    "unknown_struct_field": ('''(module (type $p (struct (field $x i32))) (func (export "f") (param (ref $p)) (result i32) (struct.get $p $y (local.get 0))))''', [
+        "1:107: unknown field $y of type 0 | a field has a name if the type gives it one: `(field $y i32)`",
+    ]),
+    "typographic_quotes": ('''(module (func (export “f”) (result i32) (i32.const 1)))''', [
+        "1:23: illegal character | use straight quotes: \"",
+    ]),
+    "typographic_minus": ('''(module (func (export "f") (result i32) (i32.const −1)))''', [
+        "1:52: illegal character | use an ASCII minus: -",
+    ]),
+    "ellipsis": ('''(module (func (export "f") (result i32) ... (i32.const 1)))''', [
+        "1:41: unexpected token `...`: expected an instruction | write the text that `...` stands for",
     ]),
 }
 

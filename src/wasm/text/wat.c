@@ -305,6 +305,8 @@ static int unknown_field(struct enc *e) {
     const struct wat_token *tok = peek(e) + 1;
     int len = (int)(tok->len < 60 ? tok->len : 60);
     error_at(e, tok, "unknown operator `%.*s`: expected a module field", len, e->t->src + tok->pos);
+    if (wat_is(e->t, tok, "module"))
+        return wat_hint(e->diags, "`(module` must be the first word of the text");
     return wat_hint(e->diags,
                     "fields are type, import, func, table, memory, global, export, "
                     "start, elem, data%s",

@@ -169,6 +169,10 @@ enum wasm_op find_op(const struct enc *e, const char *name, size_t len);
 /* --- advice (wat_hint.c) --- */
 void hint_instruction(struct enc *e, const struct wat_token *tok);
 void hint_expected(struct enc *e, const struct wat_token *tok, const char *what);
+/* For signs of other languages, such as commas; false: the token is none. */
+bool hint_punctuation(struct enc *e, const struct wat_token *tok);
+/* For a token in place of a number of a type. */
+void hint_number(struct enc *e, const struct wat_token *tok, const char *type);
 /* Advises on a bare operand of instruction `op`; OP_COUNT: of a flat one. */
 void hint_operand(struct enc *e, const struct wat_token *tok, enum wasm_op op);
 /* Says where the name of `tok` was defined first. */

@@ -118,6 +118,11 @@ static const struct {
     {"type mismatch: if without else",
      "an if with a result needs an else: `(else …)` with the same "
      "types"},
+    {"type mismatch in constant expression",
+     "give a value of the declared type: `(global $g (mut i32) (i32.const 0))`"},
+    {"type mismatch: drop takes", "nothing is on the stack here: remove the drop"},
+    {"immutable array", "declare its elements mutable: `(array (mut i32))`"},
+    {"immutable field", "declare the field mutable: `(field (mut i32))`"},
     {"type mismatch: select needs", "both alternatives must have the same type"},
     {"unknown local",
      "local indices start at 0 with the parameters; a name, `(local $x i32)`, is safer"},

@@ -32,6 +32,22 @@ static const struct {
     {"param", "`(param …)` before `(result …)`, and both before locals and instructions"},
     {"result", "`(result …)` only before locals and instructions"},
     {"local", "`(local …)` only before the first instruction"},
+    {"else", "`(if (condition) (then …) (else …))`: else stands only inside a folded if"},
+    {"end", "`)`: a folded block ends with its parenthesis"},
+    {"func", "`(func …)` only in the module: functions do not nest"},
+    {"let", "`(local $x i32)` before the first instruction, then `(local.set $x …)`"},
+    {"mut", "`(mut i32)` in parentheses, in place of the type"},
+    {"for", "`(loop $l … (br_if $l (condition)))`"},
+    {"i32.inc", "i32.add with (i32.const 1)"},
+    {"i32.dec", "i32.sub with (i32.const 1)"},
+    {"local.inc", "`(local.set $i (i32.add (local.get $i) (i32.const 1)))`"},
+    {"local.dec", "`(local.set $i (i32.sub (local.get $i) (i32.const 1)))`"},
+    {"f64.rem", "f64.div, f64.trunc, f64.mul and f64.sub: floats have no remainder"},
+    {"f64.mod", "f64.div, f64.trunc, f64.mul and f64.sub: floats have no remainder"},
+    {"f64.pow", "a function of your own: no instruction computes powers"},
+    {"i32.min", "select: integers have no min"},
+    {"i32.max", "select: integers have no max"},
+    {"string.const", "`(data (i32.const 0) \"…\")`, and its address and length"},
     {"switch", "br_table"},
     {"while", "`(loop $l … (br_if $l (condition)))`"},
     {"break", "`br $label` of a block around the loop"},
@@ -156,9 +172,65 @@ bool is_name_like(const struct enc *e, const struct wat_token *tok) {
     return tok->kind == WAT_ATOM && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_');
 }
 
+static bool is_made_of(const char *s, size_t len, const char *set) {
+    for (size_t i = 0; i < len; i++)
+        if (!strchr(set, s[i]))
+            return false;
+    return len > 0;
+}
+
+bool hint_punctuation(struct enc *e, const struct wat_token *tok) {
+    const char *s = e->t->src + tok->pos;
+    if (tok->kind != WAT_ATOM && tok->kind != WAT_RESERVED)
+        return false;
+    if (s[tok->len - 1] == ',')
+        wat_hint(e->diags, "remove the comma: blanks separate words");
+    else if (s[tok->len - 1] == ';')
+        wat_hint(e->diags, "remove the `;`: blanks separate instructions");
+    else if (is_made_of(s, tok->len, "`") || (tok->len > 3 && is_made_of(s, 3, "`")))
+        wat_hint(e->diags, "remove the ``` lines: only the program is read");
+    else if (tok->len > 1 && is_made_of(s, tok->len, "."))
+        wat_hint(e->diags, "write the text that `...` stands for");
+    else if (is_made_of(s, tok->len, "="))
+        wat_hint(e->diags, "values are set by instructions: `(local.set $x (i32.const 1))`");
+    else if (is_made_of(s, tok->len, "+-*/%<>=!&|^"))
+        wat_hint(e->diags, "operators are instructions and come first: `(i32.add …)`");
+    else
+        return false;
+    return true;
+}
+
+/* True at the second name of `(param $a i32 $b i32)` or `(local $a $b i32)`. */
+static bool is_second_name(const struct enc *e, const struct wat_token *tok) {
+    const struct wat_token *p = tok - 1;
+    if (tok->kind != WAT_ID || tok - e->t->tokens < 4)
+        return false;
+    p -= p->kind == WAT_ATOM;
+    return p->kind == WAT_ID && (wat_is(e->t, p - 1, "param") || wat_is(e->t, p - 1, "local"));
+}
+
+/* Hints that depend on the kind of the token; false: none fits. */
+static bool hint_misplaced(struct enc *e, const struct wat_token *tok, const char *what) {
+    if (is_second_name(e, tok))
+        wat_hint(e->diags, "one name in each: `(param $a i32) (param $b i32)`");
+    else if (tok->kind == WAT_LPAR && strstr(what, "a label"))
+        wat_hint(e->diags, "the label comes first: `(br_if $label (condition))`");
+    else if (tok->kind == WAT_STRING && strstr(what, "a size"))
+        wat_hint(e->diags, "a memory with a name for the host is `(memory (export \"m\") 1)`");
+    else if (tok->kind == WAT_RPAR && strstr(what, "`func` or a reference type"))
+        wat_hint(e->diags, "say where in the table: `(elem (i32.const 0) $f)`");
+    else if (is_name_like(e, tok) && strstr(what, "a module field"))
+        wat_hint(e->diags, "only the program is read: remove text that is not part of it");
+    else
+        return false;
+    return true;
+}
+
 void hint_expected(struct enc *e, const struct wat_token *tok, const char *what) {
     int len = (int)(tok->len < 40 ? tok->len : 40);
     const char *s = e->t->src + tok->pos;
+    if (hint_punctuation(e, tok) || hint_misplaced(e, tok, what))
+        return;
     if (tok->kind == WAT_ATOM && s[0] == '\'')
         wat_hint(e->diags, "write strings in double quotes");
     else if (strstr(what, "in quotes") && is_name_like(e, tok))
@@ -206,6 +278,29 @@ static void hint_labels(struct enc *e) {
         wat_hint(e->diags, "no block is around this; `return` leaves the function");
 }
 
+/* Lists the names of one space, because none is like the unknown one. */
+static void hint_names(struct enc *e, enum wat_space space) {
+    static const char *const words[WAT_SPACE_COUNT] = {[WAT_FUNCS] = "functions",
+                                                       [WAT_LOCALS] = "parameters and locals",
+                                                       [WAT_GLOBALS] = "globals",
+                                                       [WAT_TYPES] = "types"};
+    char list[120] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; words[space] && i < e->t->sym_count; i++) {
+        const struct wat_sym *s = &e->t->syms[i];
+        if (!s->index[space])
+            continue;
+        if (used + s->len + 8 > sizeof(list)) {
+            snprintf(list + used, sizeof(list) - used, ", ...");
+            break;
+        }
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s$%s", used ? ", " : "",
+                                 wat_sym_name(e->t, i));
+    }
+    if (used)
+        wat_hint(e->diags, "%s with a name: %s", words[space], list);
+}
+
 void hint_name(struct enc *e, enum wat_space space, const struct wat_token *tok) {
     const struct wat_sym *wanted = &e->t->syms[tok->link];
     const char *name = wat_sym_name(e->t, tok->link);
@@ -235,6 +330,8 @@ void hint_name(struct enc *e, enum wat_space space, const struct wat_token *tok)
     }
     if (best)
         wat_hint(e->diags, "did you mean $%s?", wat_sym_name(e->t, best - 1));
+    else
+        hint_names(e, space);
 }
 
 /* The words after which a name is defined. */
@@ -276,12 +373,27 @@ static const char *operand_type(enum wasm_op op, const char *number, size_t len)
     return memchr(number, '.', len) ? "f64" : "i32";
 }
 
+/* `offset` and `align` that are not written as `offset=4` right after the instruction. */
+static bool hint_memarg(struct enc *e, const struct wat_token *tok, enum wasm_op op) {
+    const char *s = e->t->src + tok->pos;
+    if (tok->kind != WAT_ATOM || op == OP_COUNT)
+        return false;
+    const char *key = s[0] == 'o' ? "offset" : "align";
+    if (tok->len < strlen(key) || memcmp(s, key, strlen(key)) != 0)
+        return false;
+    wat_hint(e->diags, "`%s=` and its number are one word, right after `%s`", key,
+             wasm_ops[op].text);
+    return true;
+}
+
 void hint_operand(struct enc *e, const struct wat_token *tok, enum wasm_op op) {
     const char *s = e->t->src + tok->pos;
     int len = (int)(tok->len < 40 ? tok->len : 40);
     const char *open = op == OP_COUNT ? "" : "(", *close = op == OP_COUNT ? "" : ")";
     const char *rule = op == OP_COUNT ? "an operand is an instruction of its own"
                                       : "an operand is an instruction in parentheses";
+    if (hint_punctuation(e, tok) || hint_memarg(e, tok, op))
+        return;
     if (tok->kind == WAT_ID) {
         const uint32_t *index = e->t->syms[tok->link].index;
         const char *word = index[WAT_LOCALS]    ? "local.get"
@@ -296,4 +408,26 @@ void hint_operand(struct enc *e, const struct wat_token *tok, enum wasm_op op) {
         wat_hint(e->diags, "%s: `(%.*s …)`; without parentheses, operands come before `%s`", rule,
                  len, s, wasm_ops[op].text);
     }
+}
+
+void hint_number(struct enc *e, const struct wat_token *tok, const char *type) {
+    const char *s = e->t->src + tok->pos;
+    int len = (int)(tok->len < 40 ? tok->len : 40);
+    if (hint_punctuation(e, tok))
+        return;
+    if (tok->kind == WAT_ID)
+        hint_operand(e, tok, OP_NOP);
+    else if (tok->kind == WAT_LPAR)
+        wat_hint(e->diags, "a constant is a number; for a computed value, leave `%s.const` out",
+                 type);
+    else if (tok->kind == WAT_STRING)
+        wat_hint(e->diags, "put text into memory, `(data (i32.const 0) %.*s)`, and use its address",
+                 len, s);
+    else if (tok->len == 3 && s[0] == '\'' && s[2] == '\'')
+        wat_hint(e->diags, "a character is its code: `%s.const %d`", type, s[1]);
+    else if (wat_is(e->t, tok, "true") || wat_is(e->t, tok, "false"))
+        wat_hint(e->diags, "true is 1, false is 0");
+    else if (type[0] == 'i' && memchr(s, '.', tok->len) && !is_name_like(e, tok))
+        wat_hint(e->diags,
+                 "integers have no fractions: use f64 for the value and its instructions");
 }

@@ -193,15 +193,13 @@ static int bad_number(struct enc *e, const struct wat_token *tok, enum wat_num s
                       const char *type) {
     const char *s = e->t->src + tok->pos;
     int len = tok->kind == WAT_EOF ? 0 : (int)(tok->len < 40 ? tok->len : 40);
-    if (status == WAT_NUM_RANGE)
-        return error_at(e, tok, "%s constant out of range: %.*s", type, len, s);
+    if (status == WAT_NUM_RANGE) {
+        error_at(e, tok, "%s constant out of range: %.*s", type, len, s);
+        return strcmp(type, "i32") == 0 ? wat_hint(e->diags, "larger numbers are i64") : -1;
+    }
     error_at(e, tok, "unknown operator or unexpected token `%.*s`: expected an %s number", len, s,
              type);
-    if (tok->kind == WAT_ID)
-        hint_operand(e, tok, OP_NOP);
-    else if (tok->kind == WAT_LPAR)
-        wat_hint(e->diags, "a constant is a number; for a computed value, leave `%s.const` out",
-                 type);
+    hint_number(e, tok, type);
     return -1;
 }
 
@@ -282,7 +280,9 @@ static int imm_field(struct enc *e, struct buf *b) {
     for (uint32_t i = def ? def->field_first : 0; def && i < def->field_end; i++)
         if (e->fields[i].sym == tok->link)
             return put_u(e, b, e->fields[i].index), 0;
-    return error_at(e, tok, "unknown field $%s of type %u", wat_sym_name(e->t, tok->link), type);
+    error_at(e, tok, "unknown field $%s of type %u", wat_sym_name(e->t, tok->link), type);
+    return wat_hint(e->diags, "a field has a name if the type gives it one: `(field $%s i32)`",
+                    wat_sym_name(e->t, tok->link));
 }
 
 /* Encodes a cast between two reference types: flags, label, heap types. */

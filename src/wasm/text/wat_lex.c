@@ -369,11 +369,26 @@ static int skip_run(struct lexer *lx, struct run *ret) {
     }
 }
 
+/* Signs that editors and models put in place of ASCII. */
+static const struct {
+    char sign[4];
+    const char *hint;
+} typographic[] = {
+    {"\xe2\x80\x9c", "use straight quotes: \""},    {"\xe2\x80\x9d", "use straight quotes: \""},
+    {"\xe2\x80\x98", "use straight quotes: \""},    {"\xe2\x80\x99", "use straight quotes: \""},
+    {"\xe2\x88\x92", "use an ASCII minus: -"},      {"\xe2\x80\x93", "use an ASCII minus: -"},
+    {"\xef\xbb\xbf", "remove the byte order mark"},
+};
+
 static int illegal_character(struct lexer *lx) {
     uint32_t start = lx->pos;
     if (skip_character(lx) < 0)
         return -1;
-    return wat_error(lx->diags, start, lx->pos - start, "illegal character");
+    wat_error(lx->diags, start, lx->pos - start, "illegal character");
+    for (size_t i = 0; i < sizeof(typographic) / sizeof(*typographic); i++)
+        if (lx->len - start >= 3 && memcmp(lx->s + start, typographic[i].sign, 3) == 0)
+            return wat_hint(lx->diags, "%s", typographic[i].hint);
+    return -1;
 }
 
 /* Comments of other languages. No token begins like them. */

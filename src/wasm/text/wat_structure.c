@@ -163,6 +163,8 @@ int wat_closed_early(const struct wat_text *t, uint32_t close, struct wat_diags 
     wat_error(diags, t->tokens[close].pos, 1,
               "unexpected token `)`: it closes the module of line %u, but more text follows",
               line_of(t, t->tokens[close].link));
+    if (close + 2 < t->count && wat_is(t, &t->tokens[close + 2], "module"))
+        return wat_hint(diags, "a text has one module: put all fields into the first");
     return wat_hint(diags, "remove one `)` here or earlier in the field that begins at line %u",
                     line_of(t, field));
 }
