@@ -1,4 +1,4 @@
-#include "cli/own_files.h"
+#include "cli/ship/own_files.h"
 
 #include <string.h>
 
