@@ -17,12 +17,19 @@ const char state_magic[8] = "CRLSTATE";
 
 /* ---- Writing ---- */
 
+/* With a sink, `out` is emptied into it whenever it has PIECE bytes. */
 struct writer {
     struct buf *out;
     struct wasm_store *s;
     struct err *err;
+    wasm_sink_fn *sink;
+    void *arg;
+    struct sha256 hash; /* of all bytes up to out[hashed] */
+    size_t hashed;
     bool failed;
 };
+
+enum { PIECE = 1 << 20 };
 
 static bool write_fail(struct writer *w, enum err_code code, const char *text) {
     if (!w->failed)
@@ -31,9 +38,24 @@ static bool write_fail(struct writer *w, enum err_code code, const char *text) {
     return false;
 }
 
+static void write_hash(struct writer *w) {
+    sha256_add(&w->hash, w->out->data + w->hashed, w->out->len - w->hashed);
+    w->hashed = w->out->len;
+}
+
+static void write_flush(struct writer *w) {
+    if (!w->failed && !w->sink(w->arg, w->out->data, w->out->len))
+        write_fail(w, ERR_LIMIT, "its saved state cannot be written");
+    w->out->len = w->hashed = 0;
+}
+
 static void state_put(struct writer *w, const void *p, size_t n) {
     if (!w->failed && n && !buf_add(w->out, p, n))
         write_fail(w, ERR_LIMIT, "its saved state is too big");
+    if (w->sink && w->out->len >= PIECE && !w->failed) {
+        write_hash(w);
+        write_flush(w);
+    }
 }
 
 static void put_n(struct writer *w, uint64_t v) {
@@ -378,28 +400,41 @@ static void state_put_call(struct writer *w) {
     put_slots(w, s->stack, n);
 }
 
-int wasm_capture(struct wasm_store *s, struct buf *ret, struct err *err) {
-    struct writer w = {.out = ret, .s = s, .err = err};
-    size_t start = ret->len;
+static void write_state(struct writer *w) {
+    struct wasm_store *s = w->s;
     uint8_t head[HEADER] = {0}, hash[HASH];
     memcpy(head, state_magic, 8);
     head[8] = WASM_STATE_VERSION;
     head[12] = WASM_FUEL_VERSION;
-    state_put(&w, head, sizeof head);
-    put_n(&w, s->budget);
-    put_n(&w, s->used);
-    put_n(&w, s->sequence);
-    put_origin(&w);
-    put_contents(&w);
-    state_put_call(&w);
-    if (!w.failed) {
-        struct sha256 h;
-        sha256_init(&h);
-        sha256_add(&h, ret->data + start, ret->len - start);
-        sha256_end(&h, hash);
-        state_put(&w, hash, HASH);
-    }
+    sha256_init(&w->hash);
+    state_put(w, head, sizeof head);
+    put_n(w, s->budget);
+    put_n(w, s->used);
+    put_n(w, s->sequence);
+    put_origin(w);
+    put_contents(w);
+    state_put_call(w);
+    if (w->failed)
+        return;
+    write_hash(w);
+    sha256_end(&w->hash, hash);
+    state_put(w, hash, HASH);
+}
+
+int wasm_capture(struct wasm_store *s, struct buf *ret, struct err *err) {
+    struct writer w = {.out = ret, .s = s, .err = err, .hashed = ret->len};
+    size_t start = ret->len;
+    write_state(&w);
     if (w.failed)
         ret->len = start;
+    return w.failed ? -1 : 0;
+}
+
+int wasm_capture_to(struct wasm_store *s, wasm_sink_fn *sink, void *arg, struct err *err) {
+    struct buf piece = BUF(2 * PIECE);
+    struct writer w = {.out = &piece, .s = s, .err = err, .sink = sink, .arg = arg};
+    write_state(&w);
+    write_flush(&w);
+    buf_done(&piece);
     return w.failed ? -1 : 0;
 }

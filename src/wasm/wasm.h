@@ -395,6 +395,9 @@ int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err);
 
 /* Appends the saved state of a stopped store to *ret; format: docs/internals/cell-state.md. */
 int wasm_capture(struct wasm_store *s, struct buf *ret, struct err *err);
+/* The same bytes in pieces of a few MiB at most. `sink` returns false to give up. */
+typedef bool wasm_sink_fn(void *arg, const void *bytes, size_t len);
+int wasm_capture_to(struct wasm_store *s, wasm_sink_fn *sink, void *arg, struct err *err);
 
 /* `find` returns the embedder's module with this hash, or NULL. The embedder still owns it. */
 struct wasm_modules {

@@ -2,6 +2,7 @@
    wherever it is, because the interpreter does not look again. */
 #include "tests/unit/wasm_cell.h"
 
+#include "base/defer.h"
 #include "base/sha256.h"
 #include "wasm/engine.h"
 
@@ -384,7 +385,42 @@ static void deep_recursion_is_saved_and_read(void **state) {
     cell_close(&c);
 }
 
-UNIT_MAIN(cmocka_unit_test(a_function_of_another_type_on_the_stack_is_refused),
+static bool take_piece(void *arg, const void *bytes, size_t len) {
+    return buf_add(arg, bytes, len);
+}
+
+static bool refuse_piece(void *arg, const void *bytes, size_t len) {
+    (void)bytes;
+    *(size_t *)arg += len;
+    return *(size_t *)arg <= 1 << 20;
+}
+
+/* The memory is larger than a piece. */
+static void a_capture_in_pieces_has_the_same_bytes(void **state) {
+    (void)state;
+    struct cell c;
+    struct buf whole DEFER(buf_done) = BUF(16 << 20), pieces DEFER(buf_done) = BUF(16 << 20);
+    struct err err;
+    size_t taken = 0;
+    cell_open(&c,
+              "(module (memory 80) (func (export \"f\") (param i32) (result i32) (local i32)"
+              "  (loop $more (i32.store (local.get 1) (local.get 1))"
+              "    (br_if $more (i32.lt_u (local.tee 1 (i32.add (local.get 1) (i32.const 4000)))"
+              "      (i32.const 5000000)))) (loop $spin (br $spin)) (local.get 0)))");
+    start(&c, "f", 7);
+    while (wasm_fuel_used(c.store) < 100000)
+        assert_int_equal(wasm_run(c.store, 1000)->outcome, WASM_SLICE);
+    capture(&c, &whole);
+    assert_true(whole.len > 2 << 20);
+    assert_int_equal(wasm_capture_to(c.store, take_piece, &pieces, &err), 0);
+    assert_int_equal(pieces.len, whole.len);
+    assert_memory_equal(pieces.data, whole.data, whole.len);
+    assert_int_equal(wasm_capture_to(c.store, refuse_piece, &taken, &err), -1);
+    cell_close(&c);
+}
+
+UNIT_MAIN(cmocka_unit_test(a_capture_in_pieces_has_the_same_bytes),
+          cmocka_unit_test(a_function_of_another_type_on_the_stack_is_refused),
           cmocka_unit_test(a_function_of_another_type_in_a_local_is_refused),
           cmocka_unit_test(a_function_of_another_type_in_a_callers_frame_is_refused),
           cmocka_unit_test(a_function_of_another_type_in_a_global_is_refused),
