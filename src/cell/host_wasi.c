@@ -161,10 +161,12 @@ static bool ends_program(const struct session *s, const struct wasm_event *ev,
     return true;
 }
 
-static bool stops_here(const struct session *s, const struct wasm_event *ev) {
-    if (s->stop_at != STOP_AT_INPUT)
-        return s->stop_at == STOP_AT_CALL;
+static bool reads_standard_input(const struct wasm_event *ev) {
     return strcmp(ev->name, "fd_read") == 0 && ev->n_values && ev->values[0].i32 == 0;
+}
+
+static bool stops_here(const struct session *s, const struct wasm_event *ev) {
+    return s->stop_at == STOP_AT_INPUT ? reads_standard_input(ev) : s->stop_at == STOP_AT_CALL;
 }
 
 int host_wasi_answer(struct session *s, const struct wasi_func *f, const struct wasm_event *ev,
@@ -178,6 +180,9 @@ int host_wasi_answer(struct session *s, const struct wasi_func *f, const struct 
         *ret = (struct ending){.outcome = WASM_SLICE, .suspended = true};
         return 1;
     }
+    if (s->link->pause && !s->caller && reads_standard_input(ev) && !s->request.len &&
+        !link_wait_input(s->link))
+        return HOST_PAUSES;
     snprintf(name, sizeof(name), "%s.%s", ev->module, ev->name);
     c.memory = host_memory(s, &c.size);
     uint64_t cost = wasi_cost(f, &c);

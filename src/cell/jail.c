@@ -21,6 +21,7 @@
 #include "base/native.h"
 #include "base/siphash.h"
 #include "cell/jail_root.h"
+#include "cell/pause.h"
 
 enum { LINK_FD = 3 };
 
@@ -38,6 +39,7 @@ enum frame_kind {
     FRAME_READ,
     FRAME_WAIT,
     FRAME_ASK,
+    FRAME_STAY,
     FRAME_EXIT,
     FRAME_END
 };
@@ -147,16 +149,31 @@ ssize_t link_read(struct link *l, void *bytes, size_t len) {
 
 struct wait_question {
     uint64_t timeout_ns;
-    uint32_t for_input, unused;
+    uint32_t for_input, until_pause;
 };
 
-bool link_wait(struct link *l, bool for_input, uint64_t timeout_ns) {
-    struct wait_question q = {.timeout_ns = timeout_ns, .for_input = for_input};
+static bool link_ask_wait(struct link *l, const struct wait_question *q) {
     uint32_t answer;
-    send_frame(l, FRAME_WAIT, &q, sizeof(q));
+    send_frame(l, FRAME_WAIT, q, sizeof(*q));
     if (read_all(l->fd, &answer, sizeof(answer)) < 0)
         _exit(1);
     return answer;
+}
+
+bool link_wait(struct link *l, bool for_input, uint64_t timeout_ns) {
+    return link_ask_wait(l,
+                         &(struct wait_question){.timeout_ns = timeout_ns, .for_input = for_input});
+}
+
+bool link_wait_input(struct link *l) {
+    return link_ask_wait(l, &(struct wait_question){.for_input = true, .until_pause = true});
+}
+
+void link_stay(struct link *l, uint32_t why) {
+    uint32_t answer;
+    send_frame(l, FRAME_STAY, &why, sizeof(why));
+    if (read_all(l->fd, &answer, sizeof(answer)) < 0)
+        _exit(1);
 }
 
 /* The frame has the head and the bytes that go to the daemon. */
@@ -381,7 +398,7 @@ enum { CANNOT_CONFINE = 111 };
 
 static void run_child(const struct jail *j, const struct jail_root *root, int fd,
                       int (*body)(struct link *, const void *), const void *arg) {
-    struct link l = {.fd = LINK_FD};
+    struct link l = {.fd = LINK_FD, .pause = j->pauser ? j->pauser->wanted : NULL};
     if (enter_jail(j, root, fd, &l) < 0)
         _exit(CANNOT_CONFINE);
     int code = body(&l, arg);
@@ -422,18 +439,55 @@ static int on_text(struct received *r, enum frame_kind kind, char *bytes, size_t
     return 0;
 }
 
+/* Reads input that was taken out of its pipe for a pause, or the pipe. */
+static ssize_t read_input(const struct received *r, char *bytes, size_t size) {
+    struct pauser *p = r->jail->pauser;
+    ssize_t n = 0;
+    if (p && p->unread.len) {
+        n = (ssize_t)(size < p->unread.len ? size : p->unread.len);
+        memcpy(bytes, p->unread.data, (size_t)n);
+        buf_drop(&p->unread, (size_t)n);
+        return n;
+    }
+    do
+        n = r->jail->has_input && !(p && p->input_ended) ? read(r->jail->in_fd, bytes, size) : 0;
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
 static int answer_read(struct received *r, uint32_t size) {
     char *bytes DEFER_FREE = size <= FRAME_MAX ? malloc((size_t)size + 1) : NULL;
     if (!bytes)
         return -1;
-    ssize_t n = 0;
-    do
-        n = r->jail->has_input ? read(r->jail->in_fd, bytes, size) : 0;
-    while (n < 0 && errno == EINTR);
+    ssize_t n = read_input(r, bytes, size);
     int32_t count = n < 0 ? -errno : (int32_t)n;
     if (write_all(r->fd, &count, sizeof(count)) < 0)
         return -1;
     return n > 0 ? write_all(r->fd, bytes, (size_t)n) : 0;
+}
+
+static int input_of(const struct received *r) {
+    return r->jail->has_input ? r->jail->in_fd : -1;
+}
+
+/* Waits until there is input, or a pause is wanted, or the child is gone. */
+static bool wait_input(struct received *r) {
+    struct pauser *p = r->jail->pauser;
+    struct pollfd fds[3] = {{.fd = r->fd, .events = 0},
+                            {.fd = input_of(r), .events = POLLIN},
+                            {.fd = p ? p->control : -1, .events = POLLIN}};
+    for (;;) {
+        if (!r->jail->has_input || (p && (p->unread.len || p->input_ended)))
+            return true;
+        if (p && p->wanted && atomic_load(p->wanted))
+            return false;
+        if (poll(fds, 3, -1) <= 0)
+            continue;
+        if (fds[0].revents || fds[1].revents)
+            return true;
+        pauser_hear(p, input_of(r));
+        fds[2].fd = p->control;
+    }
 }
 
 /* Ends early if the child is gone: its end of the link is polled too. */
@@ -442,6 +496,10 @@ static int answer_wait(struct received *r, const char *bytes, size_t len) {
     if (len != sizeof(q))
         return -1;
     memcpy(&q, bytes, sizeof(q));
+    if (q.until_pause) {
+        uint32_t has_input = wait_input(r);
+        return write_all(r->fd, &has_input, sizeof(has_input));
+    }
     const struct timespec time = {.tv_sec = (time_t)(q.timeout_ns / 1000000000),
                                   .tv_nsec = (long)(q.timeout_ns % 1000000000)};
     struct pollfd fds[2] = {{.fd = r->fd, .events = 0},
@@ -514,6 +572,30 @@ static int on_question(struct received *r, enum frame_kind kind, const char *byt
     return write_all(r->fd, answer, size);
 }
 
+static int on_stay(struct received *r, const char *bytes, size_t len) {
+    uint32_t why;
+    if (len != sizeof(why) || !r->jail->pauser)
+        return -1;
+    memcpy(&why, bytes, sizeof(why));
+    pauser_stay(r->jail->pauser, why, input_of(r));
+    return write_all(r->fd, &why, sizeof(why));
+}
+
+/* Handles what the guest says, until the child has sent something. */
+static void await_frame(struct received *r) {
+    struct pauser *p = r->jail->pauser;
+    while (p && p->control >= 0) {
+        struct pollfd fds[2] = {{.fd = r->fd, .events = POLLIN},
+                                {.fd = p->control, .events = POLLIN}};
+        if (poll(fds, 2, -1) <= 0)
+            continue;
+        if (fds[1].revents)
+            pauser_hear(p, input_of(r));
+        if (fds[0].revents)
+            return;
+    }
+}
+
 static int on_frame(struct received *r, const struct frame *f, char *bytes) {
     switch (f->kind) {
     case FRAME_OUT:
@@ -524,6 +606,8 @@ static int on_frame(struct received *r, const struct frame *f, char *bytes) {
         if (r->jail->take_state)
             return r->jail->take_state(r->jail->take_ctx, bytes, f->len);
         return buf_add(&r->jail->state, bytes, f->len) ? 0 : -1;
+    case FRAME_STAY:
+        return on_stay(r, bytes, f->len);
     case FRAME_LOG:
         return buf_add(&r->jail->log, bytes, f->len) ? 0 : -1;
     case FRAME_WAIT:
@@ -550,7 +634,10 @@ static int on_frame(struct received *r, const struct frame *f, char *bytes) {
 static void receive(struct received *r) {
     char *bytes DEFER_FREE = calloc(1, FRAME_MAX);
     struct frame f;
-    while (bytes && !r->ended && read_all(r->fd, &f, sizeof(f)) == 0) {
+    while (bytes && !r->ended) {
+        await_frame(r);
+        if (read_all(r->fd, &f, sizeof(f)) < 0)
+            return;
         if (f.kind >= FRAME_END || f.len > FRAME_MAX || read_all(r->fd, bytes, f.len) < 0)
             return;
         if (on_frame(r, &f, bytes) < 0)

@@ -18,12 +18,15 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+struct pauser;
+
 enum { JAIL_DIRS_MAX = 16, JAIL_SOCKETS_MAX = 4 };
 
 /* The child's end of the socket to its parent, and what it was granted. */
 struct link {
     int fd;
     int dirs[JAIL_DIRS_MAX], sockets[JAIL_SOCKETS_MAX]; /* those that struct jail names */
+    _Atomic uint32_t *pause; /* not 0: the program is to be stored (cell/pause.h); NULL: never */
 };
 
 enum {
@@ -49,6 +52,13 @@ void link_random(struct link *l, void *bytes, size_t len);
 uint64_t link_monotonic_ns(struct link *l);
 /* Called by the child: reads standard input of the parent. Returns bytes, 0 at its end, -errno. */
 ssize_t link_read(struct link *l, void *bytes, size_t len);
+/* Called by the child: waits until input can be read. False: a pause is wanted first. */
+bool link_wait_input(struct link *l);
+/*
+ * Called by the child: it is stored, could not be stored, or was just started (enum pause_stay).
+ * Returns when it may go on.
+ */
+void link_stay(struct link *l, uint32_t why);
 /* Called by the child: waits for the time or, if for_input, until input can be read: then true. */
 bool link_wait(struct link *l, bool for_input, uint64_t timeout_ns);
 
@@ -97,7 +107,8 @@ struct jail {
     /* Takes parts of the state in the place of `state`; -1: the protocol is broken. NULL: none. */
     int (*take_state)(void *ctx, const void *bytes, size_t len);
     void *take_ctx;
-    pid_t parent; /* set by jail_run() */
+    struct pauser *pauser; /* stores the program (cell/pause.h); NULL: none */
+    pid_t parent;          /* set by jail_run() */
 };
 
 /*

@@ -16,6 +16,7 @@
 #include "base/fdio.h"
 #include "base/parse.h"
 #include "cell/dump.h"
+#include "cell/pause.h"
 #include "cell/session.h"
 #include "cell/warm.h"
 
@@ -27,7 +28,7 @@ static bool takes_module(const char *name) {
 
 bool is_machine_command(const char *name) {
     return strcmp(name, CELL_MACHINE_NAME) == 0 || strcmp(name, CELL_ALLOWED_NAME) == 0 ||
-           takes_module(name);
+           takes_module(name) || strcmp(name, CELL_RESUME_NAME) == 0;
 }
 
 static int machine_fail(int status, const struct err *err) {
@@ -207,6 +208,15 @@ static const struct warm_program *map_dump(const struct cell_options *o, const c
 
 static int run_job(struct job *job) {
     struct err err;
+    struct pauser pauser DEFER(pauser_close) = {.control = -1};
+    pauser_open(&pauser);
+    if (job->stored)
+        pauser_hold(&pauser);
+    const struct slice input = job->stored ? job->stored->input : (struct slice){0};
+    if (input.len && !buf_add(&pauser.unread, input.data, input.len)) {
+        err_set(&err, ERR_LIMIT, "out of memory");
+        return machine_fail(CELL_STATUS_FAILED, &err);
+    }
     struct jail j = {.out_fd = STDOUT_FILENO,
                      .err_fd = STDERR_FILENO,
                      .has_input = true,
@@ -215,6 +225,9 @@ static int run_job(struct job *job) {
                      .n_dirs = 1,
                      .is_in_machine = true,
                      .asks_fd = fcntl(CELL_ASKS_FD, F_GETFD) < 0 ? 0 : CELL_ASKS_FD,
+                     .pauser = &pauser,
+                     .take_state = pauser_take,
+                     .take_ctx = &pauser,
                      .state = BUF(0),
                      .log = BUF(0)};
     int status = jail_run(&j, verb_run, job, &err);
@@ -297,8 +310,13 @@ static int take_call(struct cell_options *o, struct err *err) {
 static int run_given(struct cell_options *o) {
     struct buf given DEFER(buf_done) = BUF(GIVEN_MAX);
     struct job job = {.options = o, .file = "program"};
+    struct pauser pauser DEFER(pauser_close) = {.cannot = true};
+    pauser_open(&pauser);
     struct jail j = {.out_fd = STDOUT_FILENO,
                      .err_fd = STDERR_FILENO,
+                     .pauser = &pauser,
+                     .take_state = pauser_take,
+                     .take_ctx = &pauser,
                      .dirs = {{"/", false}},
                      .n_dirs = o->allow & (CAPABILITY_CALL | CAPABILITY_KV) ? 1 : 0,
                      .is_in_machine = true,
@@ -320,16 +338,47 @@ static int status_of(const struct err *err) {
                                       : CELL_STATUS_INVALID;
 }
 
-int machine_main(int argc, char **argv, char **env) {
-    struct cell_options o = {.verb = "run", .spec = 30, .in_machine = true, .has_fuel = true};
+/* --- the start --- */
+
+static int run_named(struct cell_options *o, const char *name) {
     struct buf file DEFER(buf_done) = BUF(MODULE_MAX);
+    struct dump dump DEFER(dump_done) = {0};
     char path[PATH_MAX];
     struct err err;
-    o.meter = open_meter();
-    if (jail_give_up_rights() < 0) {
-        err_sys(&err, "cannot give up the rights of the worker process");
-        return machine_fail(CELL_STATUS_FAILED, &err);
-    }
+    bool has_path = program_path(name, path) == 0;
+    const struct warm_program *mapped = has_path ? map_dump(o, path, &dump) : NULL;
+    if (mapped)
+        return run_mapped(mapped, o, path, &dump);
+    if (!has_path)
+        err_set(&err, ERR_LIMIT, "the name of the program is too long");
+    else if (read_program(name, path, &file, &err) == 0 && refuse_native(path, &file, &err) == 0)
+        return run_program(o, path, &file);
+    return machine_fail(status_of(&err), &err);
+}
+
+/* Continues a stored program, whose bytes are in the file too. */
+static int run_stored(struct cell_options *o, const char *name, const struct pause_parts *stored) {
+    char path[PATH_MAX];
+    struct job job = {.options = o,
+                      .file = program_path(name, path) == 0 ? path : name,
+                      .bytes = stored->module,
+                      .state = stored->state,
+                      .stored = stored};
+    o->has_fuel = false; /* it has its own */
+    o->resume = name;
+    return run_job(&job);
+}
+
+static int machine_start(int argc, char **argv, char **env, const struct pause_parts *stored,
+                         _Atomic uint64_t *meter) {
+    struct cell_options o = {.verb = "run",
+                             .spec = 30,
+                             .in_machine = true,
+                             .has_fuel = true,
+                             .meter = meter,
+                             .given = (const char *const *)argv,
+                             .given_count = argc};
+    struct err err;
     int before = read_limits(argc, argv, &o, &err);
     if (before < 0)
         return machine_fail(CELL_STATUS_FAILED, &err);
@@ -338,17 +387,58 @@ int machine_main(int argc, char **argv, char **env) {
     o.dirs[o.dir_count++] = (struct cell_dir){.host = "/", .name = "/"};
     if (take_variables(env, &o, &err) < 0)
         return machine_fail(CELL_STATUS_FAILED, &err);
-    if (takes_module(argv[0]))
-        return run_given(&o);
-    const char *name = argv[before];
-    struct dump dump DEFER(dump_done) = {0};
-    bool has_path = program_path(name, path) == 0;
-    const struct warm_program *mapped = has_path ? map_dump(&o, path, &dump) : NULL;
-    if (mapped)
-        return run_mapped(mapped, &o, path, &dump);
-    if (!has_path)
-        err_set(&err, ERR_LIMIT, "the name of the program is too long");
-    else if (read_program(name, path, &file, &err) == 0 && refuse_native(path, &file, &err) == 0)
-        return run_program(&o, path, &file);
-    return machine_fail(status_of(&err), &err);
+    if (stored)
+        return run_stored(&o, argv[before], stored);
+    return takes_module(argv[0]) ? run_given(&o) : run_named(&o, argv[before]);
+}
+
+/* Splits the words and variables of a stored program, with NULL behind each list. */
+static char **stored_words(const struct pause_parts *p) {
+    char **list = calloc((size_t)p->argc + p->envc + 2, sizeof(*list)), **at = list;
+    const char *word = (const char *)p->text.data;
+    for (uint32_t i = 0; list && i < p->argc + p->envc; i++, word += strlen(word) + 1) {
+        at += i == p->argc;
+        *at++ = (char *)word;
+    }
+    return list;
+}
+
+static int map_stored(struct slice *ret, struct err *err) {
+    struct stat st;
+    void *map = MAP_FAILED;
+    if (fstat(CELL_STATE_FD, &st) == 0 && st.st_size > 0)
+        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, CELL_STATE_FD, 0);
+    if (map == MAP_FAILED)
+        return err_sys(err, "cannot map the stored program");
+    close(CELL_STATE_FD);
+    *ret = (struct slice){.data = map, .len = (size_t)st.st_size};
+    return 0;
+}
+
+/* What is stored was written by a worker, which may have been taken over: it is not trusted. */
+static int machine_resume(_Atomic uint64_t *meter) {
+    struct slice file;
+    struct pause_parts parts;
+    struct err err;
+    if (map_stored(&file, &err) < 0 || pause_split(file, &parts, &err) < 0)
+        return machine_fail(CELL_STATUS_FAILED, &err);
+    char **words DEFER_FREE = stored_words(&parts);
+    if (!words || parts.argc == 0 ||
+        (strcmp(words[0], CELL_MACHINE_NAME) != 0 && strcmp(words[0], CELL_ALLOWED_NAME) != 0)) {
+        err_set(&err, ERR_INVALID, "the stored program is not one of a cell machine");
+        return machine_fail(CELL_STATUS_FAILED, &err);
+    }
+    return machine_start((int)parts.argc, words, words + parts.argc + 1, &parts, meter);
+}
+
+int machine_main(int argc, char **argv, char **env) {
+    struct err err;
+    _Atomic uint64_t *meter = open_meter();
+    if (jail_give_up_rights() < 0) {
+        err_sys(&err, "cannot give up the rights of the worker process");
+        return machine_fail(CELL_STATUS_FAILED, &err);
+    }
+    if (strcmp(argv[0], CELL_RESUME_NAME) == 0)
+        return machine_resume(meter);
+    return machine_start(argc, argv, env, NULL, meter);
 }

@@ -83,8 +83,10 @@ struct cell_options {
     int spec;                /* version of WebAssembly: 10, 20 or 30 for 1.0, 2.0 or 3.0 */
     bool json;
     bool help;
-    bool in_machine;         /* a command of a cell machine: machine_main.c */
-    bool is_given;           /* there, the program came on standard input */
+    bool in_machine;          /* a command of a cell machine: machine_main.c */
+    bool is_given;            /* there, the program came on standard input */
+    const char *const *given; /* there, the words that this process was started with */
+    int given_count;
     const char *machine;     /* its name, for messages; NULL: not known */
     uint64_t fuel_rate;      /* limit of fuel per second; 0: none */
     _Atomic uint64_t *meter; /* gets the fuel used so far; NULL: none */

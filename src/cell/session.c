@@ -374,8 +374,7 @@ static void session_pace(struct session *s, uint64_t used) {
         link_wait(s->link, false, due - (now - s->began_ns));
 }
 
-/* Tells the machine how much fuel was used, also if this process is killed later. */
-static void session_meter(struct session *s) {
+void session_meter(struct session *s) {
     const struct cell_options *o = s->job->options;
     uint64_t used = s->fuel_outside + wasm_fuel_used(s->store) - s->fuel_before;
     if (o->meter)
@@ -391,13 +390,17 @@ int session_drive(struct session *s, struct ending *ret) {
             *ret = (struct ending){.outcome = WASM_SLICE, .suspended = true};
             return CELL_OK;
         }
+        if (session_must_pause(s))
+            session_pause(s);
         const struct wasm_event *ev = wasm_run(s->store, slice);
         session_meter(s);
         if (ev->outcome == WASM_SLICE)
             continue;
         if (ev->outcome != WASM_HOST)
             return session_keep(ret, ev), CELL_OK;
-        int answered = host_answer(s, ev, ret, &err);
+        int answered;
+        while ((answered = host_answer(s, ev, ret, &err)) == HOST_PAUSES)
+            session_pause(s);
         if (answered < 0)
             return session_fail(s, s->replay ? CELL_STATE : CELL_INTERNAL, &err);
         if (answered > 0)

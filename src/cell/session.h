@@ -14,6 +14,8 @@
 #include "wasm/text/wat.h"
 #include "wasm/wasm.h"
 
+struct pause_parts;
+
 /* Another program that a program may call by its name. */
 struct named_program {
     const char *name;
@@ -30,6 +32,8 @@ struct job {
     bool is_untouched;          /* the image or dump has made no call of WASI (cell/warm.h) */
     const struct dump *dump; /* a dump of an interpreter instead of `bytes` and `warm`; or NULL */
     bool is_terminal[2];     /* standard input, standard output */
+    /* A stored program of a machine (cell/pause.h), with `state` and `request`; NULL: none. */
+    const struct pause_parts *stored;
     const struct named_program *programs; /* those of --program */
     int program_count;
 };
@@ -116,6 +120,12 @@ int session_check_grants(struct session *s, const char *const *grants, int count
 int session_link(struct session *s);
 /* Continues the call in progress to its end, and answers its host calls. */
 int session_drive(struct session *s, struct ending *ret);
+/* Tells the machine how much fuel was used, also if this process is killed later. */
+void session_meter(struct session *s);
+/* True if the program must be stored now. A program that another one called is not. */
+bool session_must_pause(const struct session *s);
+/* Sends the stopped program to its file, and returns when it may go on (session_pause.c). */
+void session_pause(struct session *s);
 int session_call(struct session *s, struct slice function, const struct cell_values *args,
                  struct ending *ret);
 
@@ -158,8 +168,10 @@ enum host_fit host_fits(const struct wasm_import *in, struct wasm_func_type *ret
 /* True if `h` is the host function of that name in host.c, with the same type and cost. */
 bool host_is(const struct wasm_host_info *h);
 int host_define(struct session *s, const struct wasm_import *in, struct err *err);
+enum { HOST_PAUSES = 2 };
 /*
- * Answers the pending host call: 0, or 1 and the ending if the call is over (a trap, the exit of
+ * Answers the pending host call: 0; HOST_PAUSES if it still waits and a pause is wanted; or 1 and
+ * the ending if the call is over (a trap, the exit of
  * the program) or stopped, because its data costs more fuel than is left.
  */
 int host_answer(struct session *s, const struct wasm_event *ev, struct ending *ret,

@@ -6,6 +6,7 @@
 #include "base/capability.h"
 #include "base/defer.h"
 #include "cell/json.h"
+#include "cell/pause.h"
 #include "cell/session.h"
 #include "cell/type_text.h"
 #include "cell/verb.h"
@@ -422,6 +423,17 @@ static int cannot_resume(struct session *s, struct err *err) {
     return session_fail(s, CELL_STATE, err);
 }
 
+/* The fuel of a stored program is that of its whole command. */
+static void resume_stored(struct session *s) {
+    const struct pause_parts *p = s->job->stored;
+    if (!p)
+        return;
+    s->is_warm = p->is_warm;
+    s->fuel_before = p->fuel_before < wasm_fuel_used(s->store) ? p->fuel_before : 0;
+    s->request = p->request;
+    session_meter(s);
+}
+
 /* The state may have been saved before the call of the function, which it then names. */
 static int resume_with(struct session *s, struct slice state, struct ending *ret) {
     struct slice function = {0};
@@ -437,6 +449,7 @@ static int resume_with(struct session *s, struct slice state, struct ending *ret
         return code;
     if (s->job->options->has_fuel)
         wasm_fuel_add(s->store, s->job->options->fuel);
+    resume_stored(s);
     code = session_drive(s, ret);
     return code == CELL_OK && !is_called ? run_on(s, function, &args, ret) : code;
 }
@@ -472,6 +485,8 @@ int verb_run(struct link *l, const void *arg) {
     struct session s DEFER(session_done);
     const struct job *job = arg;
     session_init(&s, l, job);
+    if (job->stored) /* nothing happens before the machine knows that this process has it */
+        link_stay(l, STAY_HELD);
     int code = job->dump ? session_load_dump(&s)
                          : session_load(&s, job->bytes, job->options->spec, job->options->memory);
     if (code == CELL_OK)
