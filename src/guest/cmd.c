@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -14,6 +13,7 @@
 #include "guest/conn.h"
 #include "guest/files.h"
 #include "guest/log.h"
+#include "guest/pause.h"
 #include "guest/relay.h"
 #include "guest/start.h"
 #include "guest/stdio.h"
@@ -60,7 +60,7 @@ static struct cmd *cmd_new(struct guest *g) {
         memset(cmd, 0, sizeof(*cmd));
         cmd->in.src.fd = cmd->out[0].src.fd = cmd->out[1].src.fd = cmd->log.fd = -1;
         cmd->out[0].copy.fd = cmd->out[1].copy.fd = -1;
-        cmd->meter = -1;
+        cmd->meter = cmd->control.fd = -1;
         return cmd;
     }
     return NULL;
@@ -72,6 +72,7 @@ static void cmd_free(struct guest *g, struct cmd *cmd) {
     stream_out_close(g, &cmd->out[1]);
     log_close(&cmd->log);
     close_fd(&cmd->meter);
+    source_close(g, &cmd->control);
     if (cmd->tree) {
         cmd->tree->used = false;
         g->ask_ns = 0;
@@ -89,7 +90,7 @@ static bool stream_is_over(const struct stream_out *s) {
  * Frees a command whose exit was acknowledged, if its streams have ended and no process of it is
  * left.
  */
-static void cmd_settle(struct guest *g, struct cmd *cmd) {
+void cmd_settle(struct guest *g, struct cmd *cmd) {
     if (cmd->state == MSG_STATE_LEFT && stream_is_over(&cmd->out[0]) &&
         stream_is_over(&cmd->out[1]) && cmd->log.wait_tag == 0 && tree_is_empty(g, cmd->tree))
         cmd_free(g, cmd);
@@ -102,7 +103,7 @@ void cmd_sweep(struct guest *g) {
             cmd_settle(g, &g->cmds[i]);
 }
 
-static void cmd_kill_tree(struct guest *g, struct cmd *cmd) {
+void cmd_kill_tree(struct guest *g, struct cmd *cmd) {
     cmd->killing = !tree_kill(g, cmd->tree, cmd->pid);
     g->has_timers = g->has_timers || cmd->killing;
 }
@@ -170,6 +171,7 @@ static int adopt_streams(struct guest *g, struct cmd *cmd, struct stdio *io, uin
         *out = (struct stream_out){
             .size = window, .index = i, .is_terminal = i == 0 && io->is_terminal};
         out->log = cmd->log.fd >= 0 ? &cmd->log : NULL;
+        out->produced = out->copied = out->log ? out->log->w.produced[i] : 0;
         out->may_reopen = out->is_terminal;
         out->src = (struct source){TAKE_FD(io->host[1 + i]), out_ready, cmd};
         out->copy.fd = -1;
@@ -279,27 +281,18 @@ static void cmd_begin(struct guest *g, struct cmd *cmd, struct conn *c, const st
 static int cmd_open(struct guest *g, struct cmd *cmd, struct stdio *io, const struct msg_exec *e,
                     uint32_t window) {
     int *fds = cmd->conn->fds;
-    if (e->flags & MSG_EXEC_LOG && log_open(&cmd->log, TAKE_FD(fds[stdio_count_fds(e->stdio)])) < 0)
+    if (e->flags & MSG_EXEC_LOG &&
+        log_open(&cmd->log, TAKE_FD(fds[stdio_count_fds(e->stdio)]), e->flags & MSG_EXEC_STATE) < 0)
         return -1;
     if (stdio_open(io, e, fds, g->null) < 0)
         return -1;
     return adopt_streams(g, cmd, io, window);
 }
 
-/* In a cell machine: makes the memory in which the worker counts its fuel. */
-static int meter_open(const struct guest *g, struct cmd *cmd) {
-    if (g->worker < 0 || cmd->flags & MSG_EXEC_TOOL)
-        return 0;
-    cmd->meter = memfd_create("meter", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (cmd->meter < 0 || ftruncate(cmd->meter, sizeof(cmd->fuel)) < 0)
-        return -1;
-    return fcntl(cmd->meter, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
-}
-
-/* The number is the worker's word: it may be any. */
-static void meter_read(struct cmd *cmd) {
-    if (cmd->meter >= 0 && pread(cmd->meter, &cmd->fuel, sizeof(cmd->fuel), 0) != 8)
-        cmd->fuel = 0;
+/* Takes the last of the descriptors up to *end, if the command has it. */
+static int take_last(int **end, bool has) {
+    *end -= has;
+    return has ? TAKE_FD(**end) : -1;
 }
 
 /* Starts a command that is in the table. On failure it sends the reply and frees the slot. */
@@ -307,19 +300,22 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
                       const struct msg_exec *e) {
     struct conn *c = cmd->conn;
     struct stdio io DEFER(stdio_done) = STDIO_NONE;
-    uint32_t fds = f->head.flags & FRAME_FDS_MASK; /* enough for these flags: exec_is_sound() */
-    int dump DEFER_CLOSE = e->flags & MSG_EXEC_DUMP ? TAKE_FD(c->fds[fds - 1]) : -1;
-    int asks DEFER_CLOSE = e->flags & MSG_EXEC_ASKS ? TAKE_FD(c->fds[fds - 1 - (dump >= 0)]) : -1;
+    int *end = c->fds + (f->head.flags & FRAME_FDS_MASK); /* enough of them: exec_is_sound() */
+    int state DEFER_CLOSE = take_last(&end, e->flags & MSG_EXEC_STATE);
+    int dump DEFER_CLOSE = take_last(&end, e->flags & MSG_EXEC_DUMP);
+    int asks DEFER_CLOSE = take_last(&end, e->flags & MSG_EXEC_ASKS);
+    int control DEFER_CLOSE = -1;
     struct start s = {.exec = e,
                       .asks = asks,
                       .dump = dump,
+                      .state = state,
                       .files = g->command_files,
                       .procs = cmd->tree ? cmd->tree->procs : -1,
                       .deadline_ns = cmd->deadline_ns,
                       .worker = g->worker,
                       .is_session = e->stdio[0] == MSG_STDIO_PTY};
     uint32_t window = e->window ? e->window : MSG_WINDOW_DEFAULT;
-    if (cmd_open(g, cmd, &io, e, window) < 0 || meter_open(g, cmd) < 0) {
+    if (cmd_open(g, cmd, &io, e, window) < 0 || worker_open(g, cmd, &control) < 0) {
         say_failed(c, f, errno, MSG_STEP_STDIO);
         cmd_free(g, cmd);
         return;
@@ -332,6 +328,7 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
     }
     memcpy(s.stdio, io.child, sizeof(s.stdio));
     s.meter = cmd->meter;
+    s.control = control;
     start_process(&s);
     g->is_childless = g->is_childless && s.failed_errno;
     if (s.failed_errno) {
@@ -549,6 +546,8 @@ static void cmd_say(struct guest *g, struct conn *c, struct cmd *cmd) {
             send_chunk(c, cmd, i);
     if (log_has_news(&cmd->log) && conn_has_room(c))
         cmd_answer_wait(cmd);
+    if (pause_has_news(cmd) && conn_has_room(c))
+        pause_answer(c, cmd);
     if (cmd->state == MSG_STATE_EXITED && !cmd->exit_sent && conn_has_room(c))
         send_exit(c, cmd);
     cmd_settle(g, cmd);
@@ -557,7 +556,8 @@ static void cmd_say(struct guest *g, struct conn *c, struct cmd *cmd) {
 static bool cmd_has_news(const struct cmd *cmd) {
     return stream_out_has_news(&cmd->out[0]) || stream_out_has_news(&cmd->out[1]) ||
            (cmd->state == MSG_STATE_EXITED && !cmd->exit_sent) ||
-           (cmd->in.size && stream_in_owes_credit(&cmd->in)) || log_has_news(&cmd->log);
+           (cmd->in.size && stream_in_owes_credit(&cmd->in)) || log_has_news(&cmd->log) ||
+           pause_has_news(cmd);
 }
 
 /*
@@ -599,7 +599,7 @@ static void cmd_exited(struct guest *g, struct cmd *cmd, int status, const struc
     e->max_rss_kb = (uint64_t)usage->ru_maxrss;
     e->wall_us = (uint64_t)(now_ns() - cmd->started_ns) / 1000;
     cmd->state = MSG_STATE_EXITED;
-    meter_read(cmd);
+    worker_read_fuel(cmd);
     cmd->deadline_ns = 0;
     cmd->out[0].may_reopen = false;
     for (int i = 0; i < 2; i++) {

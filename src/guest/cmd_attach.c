@@ -7,6 +7,7 @@
 #include "guest/cmd_inner.h"
 #include "guest/conn.h"
 #include "guest/files.h"
+#include "guest/pause.h"
 #include "guest/scratch.h"
 #include "guest/stream.h"
 #include "guest/sys.h"
@@ -90,6 +91,7 @@ enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame
     /* the answer may go to another connection */
     g->has_backlog = g->has_backlog || cmd->log.wait_tag;
     cmd_answer_wait(cmd);
+    pause_forget(cmd);
     cmd->conn = c;
     rewind_streams(cmd);
     conn_ok(c, f, cmd->in.received);
@@ -103,6 +105,7 @@ void cmd_detach_all(struct guest *g, struct conn *c) {
     for (uint32_t i = 0; i < g->cmd_end; i++) {
         if (g->cmds[i].conn != c)
             continue;
+        pause_forget(&g->cmds[i]);
         g->cmds[i].conn = NULL;
         g->cmds[i].log.wait_tag = 0;
         rewind_streams(&g->cmds[i]);

@@ -141,6 +141,9 @@ struct cmd {
     struct msg_exit exit;
     int meter; /* memory in which the worker of a cell machine counts fuel; -1: none */
     uint64_t fuel;
+    struct source control; /* socket to the worker of a cell machine (pause.h) */
+    uint8_t pause;         /* enum pause_state */
+    uint32_t pause_tag;    /* tag of the PAUSE that is not answered yet; 0: none */
     bool exit_sent;
     bool killing; /* the process tree was killed, but may still have processes */
     int64_t started_ns, deadline_ns;

@@ -28,7 +28,7 @@ void log_drop_spills(void) {
     madvise(spills, sizeof(spills), MADV_DONTNEED);
 }
 
-static int map_log(struct log *l) {
+static int map_log(struct log *l, bool continues) {
     struct stat st;
     int seals = fcntl(l->fd, F_GET_SEALS);
     errno = EINVAL;
@@ -38,17 +38,17 @@ static int map_log(struct log *l) {
     void *map = mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, 0);
     if (map == MAP_FAILED)
         return -1;
-    if (outlog_write(&l->w, map, l->bytes) == 0)
+    if ((continues ? outlog_continue : outlog_write)(&l->w, map, l->bytes) == 0)
         return 0;
     munmap(map, l->bytes);
     errno = EINVAL;
     return -1;
 }
 
-int log_open(struct log *l, int fd) {
+int log_open(struct log *l, int fd, bool continues) {
     *l = (struct log){.fd = fd};
     spill_prepare(nowhere);
-    if (map_log(l) == 0)
+    if (map_log(l, continues) == 0)
         return 0;
     close_fd(&l->fd);
     return -1;

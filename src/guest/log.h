@@ -11,9 +11,10 @@
 /*
  * Maps the log behind a descriptor from the host, which the log then owns. Its size must be sealed,
  * or a shrunk file could kill this process with SIGBUS. On failure it closes the descriptor and
- * returns -1 with errno.
+ * returns -1 with errno. continues: the log is that of a stored command, and goes on where it
+ * ended.
  */
-int log_open(struct log *l, int fd);
+int log_open(struct log *l, int fd, bool continues);
 void log_close(struct log *l);
 
 /*

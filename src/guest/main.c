@@ -190,7 +190,7 @@ static void arg_cell(struct args *a, const char *v) {
     (void)a;
     the_guest.worker = descriptor_of(&v, '\0');
     the_guest.features |= MSG_FEATURE_CELL | MSG_FEATURE_ALLOW | MSG_FEATURE_ASKS |
-                          MSG_FEATURE_MODULE | MSG_FEATURE_DUMP;
+                          MSG_FEATURE_MODULE | MSG_FEATURE_DUMP | MSG_FEATURE_PAUSE;
     usage_files.is_hidden = true;
 }
 

@@ -8,6 +8,7 @@
 #include "guest/conn.h"
 #include "guest/files.h"
 #include "guest/identity.h"
+#include "guest/pause.h"
 #include "guest/sys.h"
 #include "guest/tree.h"
 #include "guest/warm.h"
@@ -121,6 +122,9 @@ static const struct {
     [MSG_BUSY] = {cmd_busy, .is_bare = true},
     [MSG_LOG_WAIT] = {cmd_log_wait},
     [MSG_LOG_OPEN] = {cmd_log_open, .is_bare = true},
+    [MSG_PAUSE] = {cmd_put_away, .owns_fds = true},
+    [MSG_GO_ON] = {cmd_go_on, .is_bare = true},
+    [MSG_LEAVE] = {cmd_leave, .is_bare = true},
     [MSG_STAT] = {files_stat},
     [MSG_LIST] = {files_list},
     [MSG_READ] = {files_read},

@@ -82,7 +82,8 @@ static bool runs_worker(const struct start *s) {
 }
 
 enum { WORKER_FD = CELL_METER_FD + 1, ABOVE_FDS = 16 };
-_Static_assert(CELL_ASKS_FD == WORKER_FD + 1 && CELL_DUMP_FD == CELL_ASKS_FD + 1,
+_Static_assert(CELL_ASKS_FD == WORKER_FD + 1 && CELL_DUMP_FD == CELL_ASKS_FD + 1 &&
+                   CELL_CONTROL_FD == CELL_DUMP_FD + 1 && CELL_STATE_FD == CELL_CONTROL_FD + 1,
                "keep_worker() numbers descriptors in this order");
 
 /*
@@ -90,7 +91,7 @@ _Static_assert(CELL_ASKS_FD == WORKER_FD + 1 && CELL_DUMP_FD == CELL_ASKS_FD + 1
  * They are moved out of the way first. The program's descriptor is closed by its exec.
  */
 static int keep_worker(const struct start *s) {
-    const int kept[] = {s->meter, s->worker, s->asks, s->dump};
+    const int kept[] = {s->meter, s->worker, s->asks, s->dump, s->control, s->state};
     enum { KEPT = sizeof(kept) / sizeof(*kept) };
     int moved[KEPT];
     for (unsigned i = 0; i < KEPT; i++) {

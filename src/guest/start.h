@@ -20,6 +20,8 @@ struct start {
     int worker, meter; /* in a cell machine: its worker program, and memory to count fuel; or -1 */
     int asks;          /* in a cell machine: socket to the daemon; -1: none */
     int dump;          /* in a cell machine: a dump for the worker (cell/dump.h); -1: none */
+    int control;       /* in a cell machine: socket between worker and guest; -1: none */
+    int state;         /* in a cell machine: a stored program; -1: none */
     const uint64_t *files; /* RLIMIT_NOFILE of the command: soft, hard */
     int procs;             /* cgroup.procs of the command's tree, or -1 */
     int64_t deadline_ns;   /* when a child that did not exec is killed; 0: START_MAX_NS */

@@ -55,6 +55,7 @@ static const struct field exit_fields[] = {F(U32, msg_exit, flags),
                                            F(U64, msg_exit, wall_us),
                                            {END}};
 static const struct field fuel_fields[] = {F(U64, msg_fuel, used), {END}};
+static const struct field pause_fields[] = {F(U64, msg_pause, max), {END}};
 static const struct field signal_fields[] = {
     F(U32, msg_signal, number), F(U8, msg_signal, group), {END}};
 static const struct field resize_fields[] = {
@@ -172,6 +173,9 @@ static const struct shape {
     SHAPE(LOG_GREW, log, msg_log),
     EMPTY(LOG_OPEN),
     SHAPE(FUEL, fuel, msg_fuel),
+    SHAPE(PAUSE, pause, msg_pause),
+    EMPTY(GO_ON),
+    EMPTY(LEAVE),
     SHAPE(STAT, path, msg_path),
     SHAPE(ENTRY, entry, msg_entry),
     SHAPE(LIST, list, msg_list),

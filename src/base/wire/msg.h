@@ -99,6 +99,14 @@ enum msg_type {
     MSG_LOG_GREW, /* struct msg_log; at once for a second LOG_WAIT, or if another host attaches */
     MSG_LOG_OPEN, /* -> OK with the descriptor of the log; ERROR `not_found`: there is no log */
     MSG_FUEL,     /* struct msg_fuel, to the host: before the EXIT of a command of a cell machine */
+    /*
+     * A command of a cell machine is stored in a file (base/cell_command.h). The id is that of the
+     * command.
+     */
+    MSG_PAUSE, /* struct msg_pause and one descriptor -> OK once it is stored, waits, and its output
+                  is in the log; ERROR: it runs on */
+    MSG_GO_ON, /* a stored command runs on; one that is not stored is not changed */
+    MSG_LEAVE, /* kills a stored command and forgets it; its log stays as it is -> OK */
 
     /* Files. Paths are resolved in the machine; links of /proc (fd, root, exe, cwd) are refused. */
     MSG_STAT = 48, /* struct msg_path, flag MSG_NOFOLLOW -> ENTRY */
@@ -181,6 +189,7 @@ enum msg_feature {
     MSG_FEATURE_CALLS = 512,    /* guest: it has the socket of `carrel`; host: it takes MSG_CALL */
     MSG_FEATURE_MODULE = 1024,  /* cell: the worker takes a program on standard input */
     MSG_FEATURE_DUMP = 2048,    /* cell: the guest knows MSG_EXEC_DUMP */
+    MSG_FEATURE_PAUSE = 4096,   /* cell: the guest knows MSG_PAUSE and MSG_EXEC_STATE */
 };
 
 struct msg_hello {
@@ -238,8 +247,13 @@ enum msg_exec_flag {
     MSG_EXEC_ASKS = 128,
     /* The last descriptor is a dump of an interpreter (cell/dump.h) that the cell worker gets. */
     MSG_EXEC_DUMP = 256,
+    /*
+     * The last descriptor is a stored command, which waits for MSG_GO_ON. Its log is not empty, and
+     * goes on. Not with MSG_EXEC_DUMP.
+     */
+    MSG_EXEC_STATE = 512,
     /* Each of these flags stands for one more descriptor. */
-    MSG_EXEC_WITH_FD = MSG_EXEC_LOG | MSG_EXEC_ASKS | MSG_EXEC_DUMP,
+    MSG_EXEC_WITH_FD = MSG_EXEC_LOG | MSG_EXEC_ASKS | MSG_EXEC_DUMP | MSG_EXEC_STATE,
 };
 
 #define MSG_CWD_HOME "~"
@@ -321,6 +335,10 @@ struct msg_exit {
 
 struct msg_fuel {
     uint64_t used; /* as the worker counted; a worker that was taken over can say anything */
+};
+
+struct msg_pause {
+    uint64_t max; /* most bytes of the file */
 };
 
 struct msg_signal {
@@ -541,6 +559,7 @@ int msg_decode(const struct frame *frame, enum msg_type kind, void *ret, size_t 
     X(credit, CREDIT, msg_credit)           \
     X(exit, EXIT, msg_exit)                 \
     X(fuel, FUEL, msg_fuel)                 \
+    X(pause, PAUSE, msg_pause)              \
     X(signal, SIGNAL, msg_signal)           \
     X(resize, RESIZE, msg_resize)           \
     X(attach, ATTACH, msg_attach)           \

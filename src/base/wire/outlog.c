@@ -116,6 +116,22 @@ int outlog_write(struct outlog_writer *ret, void *map, uint64_t bytes) {
     return 0;
 }
 
+int outlog_continue(struct outlog_writer *ret, void *map, uint64_t bytes) {
+    struct outlog_writer w = {0};
+    if (outlog_open(&w.log, map, -1, bytes) < 0)
+        return -1;
+    w.turns = least(outlog_load(&w.log, FIELD(turns)), INT64_MAX);
+    for (int i = 0; i < 2; i++) {
+        struct outlog_extent e = outlog_extent(&w.log, i);
+        if (e.ended)
+            return -1;
+        w.produced[i] = e.produced;
+        w.lost[i] = e.lost;
+    }
+    *ret = w;
+    return 0;
+}
+
 /* Adds n bytes at `at` to the list of pieces, unless n is 0. */
 static int add_piece(struct iovec *v, int count, uint8_t *at, uint64_t n) {
     if (n > 0)

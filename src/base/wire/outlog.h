@@ -105,6 +105,9 @@ struct outlog_writer {
 /* Starts to write an empty log. 0, or -1 as outlog_open(), or if the log is not empty. */
 int outlog_write(struct outlog_writer *ret, void *map, uint64_t bytes);
 
+/* Goes on writing a log that another writer left. 0, or -1 as outlog_open(), or if it has ended. */
+int outlog_continue(struct outlog_writer *ret, void *map, uint64_t bytes);
+
 /*
  * Reserves room for up to max more bytes of a stream, in one or two pieces. The caller fills them
  * at once and reports with outlog_commit() how many bytes it wrote (0 is allowed).
