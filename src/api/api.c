@@ -103,7 +103,8 @@ static int read_json(struct call *c, const char *bytes, size_t n, struct err *er
 static void (*const boxless[])(struct call *) = {
     api_machine_show, api_machine_destroy, api_machine_stop, api_machine_stats, api_exec_list,
     api_exec_show,    api_exec_output,     api_exec_events,  api_net_show,      api_expose_list,
-    api_grant_list,   api_step_list,       api_step_show,
+    api_grant_list,   api_step_list,       api_step_show,    api_machine_pause, api_machine_resume,
+    api_exec_kill,    api_exec_signal,     api_exec_stdin,
 };
 
 static bool route_wakes(const struct route *r) {

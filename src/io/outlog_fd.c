@@ -196,6 +196,50 @@ int outlog_open_kept(struct outlog *ret, int file, struct err *err) {
     return 0;
 }
 
+static int restore_part(const struct outlog_fd *l, int file, uint64_t at, uint64_t n,
+                        struct err *err) {
+    while (n > 0) {
+        ssize_t got = pread(file, l->log.map + at, n, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return err_sys(err, "cannot read the saved output of a command");
+        at += (uint64_t)got;
+        n -= (uint64_t)got;
+    }
+    return 0;
+}
+
+/* Numbers that no reader of the file would believe are not taken over. */
+int outlog_fd_restore(struct outlog_fd *ret, int file, struct outlog_kept *ret_kept,
+                      struct err *err) {
+    struct outlog kept;
+    struct outlog_fd l DEFER(outlog_fd_close) = OUTLOG_FD_NONE;
+    if (outlog_open_kept(&kept, file, err) < 0 || outlog_fd_make(&l, &kept.caps, err) < 0)
+        return -1;
+    struct outlog_page page = outlog_page_of(&kept);
+    uint64_t turns = page.turns < OUTLOG_TURNS ? page.turns : OUTLOG_TURNS;
+    if (restore_part(&l, file, OUTLOG_PAGE, 8 * turns, err) < 0)
+        return -1;
+    for (int i = 0; i < 2; i++) {
+        uint64_t head = kept.caps.head[i], tail = kept.caps.tail[i];
+        uint64_t n = page.stream[i].produced;
+        page.stream[i].ended = 0;
+        page.stream[i].claimed = n;
+        if (restore_part(&l, file, outlog_position(&kept.caps, i, 0), n < head ? n : head, err) < 0)
+            return -1;
+        n = n > head ? n - head : 0;
+        if (restore_part(&l, file, outlog_position(&kept.caps, i, head), n < tail ? n : tail, err) <
+            0)
+            return -1;
+    }
+    memcpy(l.log.map, &page, sizeof(page));
+    *ret_kept = outlog_kept_of(&kept);
+    *ret = l;
+    l = OUTLOG_FD_NONE;
+    return 0;
+}
+
 struct outlog_kept outlog_kept_of(const struct outlog *kept) {
     struct outlog_page page = outlog_page_of(kept);
     struct outlog_kept k;

@@ -51,6 +51,10 @@ int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, stru
 /* Opens a saved log for reading with pread. The caller still owns the file. */
 int outlog_open_kept(struct outlog *ret, int file, struct err *err);
 
+/* Makes a log that holds what a saved log holds, and that a guest can go on with. */
+int outlog_fd_restore(struct outlog_fd *ret, int file, struct outlog_kept *ret_kept,
+                      struct err *err);
+
 /* How much a saved log holds, to continue saving after a restart. */
 struct outlog_kept outlog_kept_of(const struct outlog *kept);
 

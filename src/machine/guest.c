@@ -101,6 +101,10 @@ bool guest_passes_dump(const struct guest *g) {
     return guest_is_cell(g) && guest_features(g) & MSG_FEATURE_DUMP;
 }
 
+bool guest_stores_commands(const struct guest *g) {
+    return guest_is_cell(g) && guest_features(g) & MSG_FEATURE_PAUSE;
+}
+
 bool guest_has_copies(const struct guest *g) {
     return !guest_incarnation(g) || guest_features(g) & MSG_FEATURE_COPY;
 }

@@ -53,6 +53,8 @@ bool guest_passes_asks(const struct guest *g);
 bool guest_takes_modules(const struct guest *g);
 /* True: the guest also passes a dump of an interpreter on (MSG_FEATURE_DUMP). */
 bool guest_passes_dump(const struct guest *g);
+/* True: the guest also stores commands in files (MSG_FEATURE_PAUSE). */
+bool guest_stores_commands(const struct guest *g);
 /* False: the guest has said that it cannot copy output to descriptors (MSG_EXEC_COPY). */
 bool guest_has_copies(const struct guest *g);
 

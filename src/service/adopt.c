@@ -19,6 +19,7 @@
 #include "service/asleep.h"
 #include "service/exec/live.h"
 #include "service/exec/logs.h"
+#include "service/exec/stored.h"
 #include "service/net/live.h"
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
@@ -96,6 +97,8 @@ static void heard(struct live *l) {
     l->reach.why[0] = '\0';
     await_no_more(l);
     barrier_heard(l);
+    if (l->row.state == MACHINE_RUNNING)
+        execs_resume(l);
 }
 
 /* ERR_BUSY is fine: if something runs in the machine, its root was not being changed. */
@@ -301,6 +304,10 @@ static void adopt_row(struct hearing *h, const struct msg_row *state) {
     struct live *l = h->live;
     struct exec_row row DEFER(exec_row_done) = {0};
     struct err err;
+    if (exec_is_stored(l, state->id)) { /* its file counts: the process did not go on */
+        drop_unknown(l, state->id);
+        return;
+    }
     /* A second query also lists commands that are followed already. */
     if (exec_is_listed(l, state->id) || guest_follows(l->machine->guest, state->id))
         return;
@@ -335,6 +342,11 @@ static void table_came(void *arg, const struct frame *frame, const struct err *f
 }
 
 static void adopt_hear(struct live *l) {
+    struct err err;
+    if (execs_adopt_stored(l, &err) < 0) {
+        not_adopted(l, &err);
+        return;
+    }
     struct hearing *h = xnew(struct hearing);
     *h = (struct hearing){.live = l, .waiting = 1};
     live_ref(l);
@@ -368,6 +380,7 @@ static void adopt_missing(struct live *l) {
         live_end(l, "it ended while no daemon ran", NULL, NULL);
         break;
     case DURABLE_STOPPED:
+        stored_drop(l->service->place->home, l->row.id, NULL, NULL);
         break;
     case DURABLE_LATER:
         not_reached(l, err.text);
@@ -512,6 +525,11 @@ static void judge(struct service *s, const struct plan_found *box) {
         s->driver->destroy(s->host, box->id, removed, NULL);
 }
 
+static bool is_live(void *arg, const char *machine) {
+    const struct service *s = arg;
+    return map_get(&s->machines, machine);
+}
+
 static void list_came(void *arg, const struct plan_found *found, size_t count,
                       const struct err *failed) {
     struct service *s = arg;
@@ -530,6 +548,8 @@ static void list_came(void *arg, const struct plan_found *found, size_t count,
     for (size_t i = 0; i < count; i++)
         judge(s, &found[i]);
     durable_want_sweep(s, s->listed);
+    if (first)
+        stored_sweep(s->place->home, is_live, s);
     if (first)
         one_less(s);
 }

@@ -7,7 +7,9 @@
 #include "base/log.h"
 #include "service/cells.h"
 #include "service/exec/live.h"
+#include "service/exec/stored.h"
 #include "service/net/live.h"
+#include "service/pause.h"
 #include "service/rest.h"
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
@@ -121,8 +123,7 @@ static void asleep_found(void *arg, const char *stack) {
     *found = true;
 }
 
-/* True if another machine uses layers on the disk of this one, which ends with its box. */
-static bool asleep_is_shared(struct live *l) {
+bool asleep_is_shared(struct live *l) {
     bool found = false;
     struct err err;
     return store_stacks_of_others(l->service->store, l->row.id, asleep_found, &found, &err) < 0 ||
@@ -167,6 +168,8 @@ void asleep_release(struct live *l) {
 bool asleep_wait(struct live *l, service_done_fn *go, void *arg) {
     struct caller who = {.scopes = SCOPE_READ | SCOPE_RUN};
     struct err err;
+    if (pause_peek(l, go, arg))
+        return true;
     if (!l->dozing && !live_is_asleep(l))
         return false;
     snprintf(who.owner, sizeof(who.owner), "%s", l->row.owner);
@@ -209,12 +212,15 @@ static void asleep_left_gone(void *arg, const struct err *err) {
 
 int asleep_adopt(struct live *l, bool has_box, struct err *err) {
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
-    if (!live_is_cell(l) || l->row.state != MACHINE_RUNNING)
+    bool paused = l->row.state == MACHINE_PAUSED;
+    if (!live_is_cell(l) || (l->row.state != MACHINE_RUNNING && !paused))
         return 0;
     if (store_saved_get(l->service->store, l->row.id, &row, err) < 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
     if (row.boot[0] || live_is_over(l, 0))
         return 0;
+    if (paused && execs_adopt_stored(l, err) < 0)
+        return -1;
     l->dormant = l->reach.heard = true;
     l->reach.why[0] = '\0';
     l->idle.active_ms = loop_now_ms(l->service->loop);

@@ -4,13 +4,16 @@
  * `running` for its users, and any request that needs a box wakes it (live_wake()).
  *
  * The store says that a machine is asleep: its state is MACHINE_RUNNING, and its saved row has no
- * boot id. A box that still exists then is left over. Only for src/service.
+ * boot id. A paused machine without a boot id has no box either (pause.h). A box that still exists
+ * then is left over. Only for src/service.
  */
 #pragma once
 
 #include "service/state.h"
 
 bool live_is_asleep(const struct live *l);
+/* True if another machine uses layers on the disk of this one, which ends with its box. */
+bool asleep_is_shared(struct live *l);
 
 /* Called by the tick: puts the machine to sleep once nobody uses it. */
 void asleep_look(struct live *l, uint64_t now_ms);

@@ -6,6 +6,9 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "service/asleep.h"
+#include "service/cells.h"
+#include "service/exec/stored.h"
+#include "service/pause.h"
 #include "service/rest.h"
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
@@ -63,7 +66,7 @@ static int may_begin(const struct live *l, enum change_kind kind, struct err *er
     if (kind == CHANGE_ENDS && (l->ending || !l->changing))
         return 0;
     if (!l->changing && (l->machine || (kind == CHANGE_WAKES && l->dormant) ||
-                         (kind == CHANGE_STOPS && live_is_asleep(l))))
+                         (kind == CHANGE_STOPS && (live_is_asleep(l) || live_is_stored(l)))))
         return 0;
     live_state_error(l, err);
     return l->changing
@@ -171,6 +174,10 @@ static void state_written(void *arg, const struct err *failed) {
         l->row.state = c->after;
         l->row.state_by = c->by;
         idle_touch(&l->idle, loop_now_ms(l->service->loop));
+        if (c->after == MACHINE_RUNNING)
+            execs_resume(l);
+        else if (c->after == MACHINE_STOPPED)
+            execs_end_stored(l);
     }
     change_finish(c, failed);
 }
@@ -202,7 +209,7 @@ void service_pause(struct service *s, const struct caller *who, const char *ref,
                    service_machine_fn *done, void *arg) {
     if (comes_later(s, who, ref, service_pause, done, arg))
         return;
-    struct change *c = change_begin(s, who, ref, "machine.pause", CHANGE_LIVE, done, arg);
+    struct change *c = change_begin(s, who, ref, "machine.pause", CHANGE_STOPS, done, arg);
     if (!c)
         return;
     c->after = MACHINE_PAUSED;
@@ -211,6 +218,10 @@ void service_pause(struct service *s, const struct caller *who, const char *ref,
         change_rests(c);
     else if (c->live->row.state != MACHINE_RUNNING)
         change_refuse(c);
+    else if (live_is_asleep(c->live)) /* it has no box and no program */
+        change_state(c, NULL);
+    else if (live_is_cell(c->live))
+        pause_machine(c->live, c->by, change_state, c);
     else
         s->driver->freeze(c->live->machine, true, change_state, c);
 }
@@ -219,6 +230,13 @@ void service_pause(struct service *s, const struct caller *who, const char *ref,
 static void change_woken(void *arg, const struct err *failed) {
     struct err gone;
     change_finish(arg, cut_short(arg, failed, &gone));
+}
+
+/* A host that cannot freeze a box did not freeze that of a machine whose programs are stored. */
+static void change_thawed(void *arg, const struct err *failed) {
+    const struct change *c = arg;
+    bool is_stored = failed && failed->code == ERR_UNSUPPORTED && execs_are_stored(c->live);
+    change_state(arg, is_stored ? NULL : failed);
 }
 
 void service_resume(struct service *s, const struct caller *who, const char *ref,
@@ -237,7 +255,10 @@ void service_resume(struct service *s, const struct caller *who, const char *ref
             change_finish(c, NULL);
         break;
     case MACHINE_PAUSED:
-        s->driver->freeze(c->live->machine, false, change_state, c);
+        if (c->live->dormant)
+            live_wake(c->live, change_state, change_late, c);
+        else
+            s->driver->freeze(c->live->machine, false, change_thawed, c);
         break;
     case MACHINE_STOPPED:
         if (c->live->dormant)
@@ -271,7 +292,7 @@ void service_stop(struct service *s, const struct caller *who, const char *ref,
     c->live->resting = true;
     if (c->live->row.state == MACHINE_STOPPED)
         change_rests(c);
-    else if (live_is_asleep(c->live))
+    else if (live_is_asleep(c->live) || live_is_stored(c->live))
         change_state(c, NULL);
     else if (c->live->row.state != MACHINE_RUNNING && c->live->row.state != MACHINE_PAUSED)
         change_refuse(c);

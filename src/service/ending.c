@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "service/calls/live.h"
 #include "service/exec/live.h"
+#include "service/exec/stored.h"
 #include "service/grants/live.h"
 #include "service/images/live.h"
 #include "service/net/live.h"
@@ -146,6 +147,7 @@ static void end_written(void *arg, const struct err *failed) {
     }
     e->asked = false;
     baselines_remove(s, l->row.id);
+    stored_drop(s->place->home, l->row.id, NULL, NULL);
     l->row.state = MACHINE_ENDED;
     l->row.ended_ms = wall_ms();
     snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", e->reason);

@@ -86,6 +86,13 @@ static void rest_add(struct rest_wait *w) {
     *last = w;
 }
 
+void rest_join(struct live *l, service_done_fn *go, void *arg) {
+    struct rest_wait *w = xnew(struct rest_wait);
+    *w = (struct rest_wait){.live = l, .go = go, .arg = arg};
+    live_ref(l);
+    rest_add(w);
+}
+
 static void rest_resumed(void *arg, const struct machine_view *view, const struct err *err) {
     struct rest_wait *w = arg;
     (void)view;

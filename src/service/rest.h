@@ -21,5 +21,7 @@ int rest_wake(struct live *l, const struct caller *who, service_done_fn *go, voi
               struct err *err);
 
 /* An operation on the machine is over: requests that waited for that continue. */
+/* Adds a request that waits for the end of the operation in progress, or of the next one. */
+void rest_join(struct live *l, service_done_fn *go, void *arg);
 void rest_settled(struct live *l);
 void rest_release(struct live *l); /* the daemon stops: drops all waiting requests */

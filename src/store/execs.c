@@ -159,6 +159,18 @@ int store_exec_finish(struct store *s, const struct exec_row *row, struct err *e
     return changed ? 0 : err_set(err, ERR_NOT_FOUND, "command '%.80s' is not running", row->id);
 }
 
+int store_exec_store(struct store *s, const char *id, const char *stored, struct err *err) {
+    QUERY;
+    size_t changed;
+    if (query_start(&q, s, STMT_EXEC_STORE, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    query_text(&q, 2, stored);
+    if (query_run(&q, &changed, err) < 0)
+        return -1;
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "command '%.80s' is not running", id);
+}
+
 int store_exec_trim(struct store *s, const char *machine, size_t keep, size_t piece,
                     struct err *err) {
     QUERY;

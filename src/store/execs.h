@@ -35,6 +35,8 @@ enum exec_flag {
     EXEC_LAZY = 16, /* does not keep its machine from being idle */
 };
 
+enum { STORE_STORED_SIZE = 96 };
+
 struct exec_row {
     char id[ID_SIZE]; /* "x-..." */
     char machine[ID_SIZE];
@@ -62,9 +64,11 @@ struct exec_row {
     char err_log[32];
     char key[STORE_KEY_SIZE];
     uint8_t request_hash[SHA256_BYTES];
-    char name[STORE_NAME_SIZE]; /* unique among running commands of a machine; empty: none */
-    char *argv;                 /* one JSON array */
-    char *cwd;                  /* working directory; NULL: the default */
+    char name[STORE_NAME_SIZE];     /* unique among running commands of a machine; empty: none */
+    char stored[STORE_STORED_SIZE]; /* see exec/stored.h of the service; empty: it was never stored
+                                     */
+    char *argv;                     /* one JSON array */
+    char *cwd;                      /* working directory; NULL: the default */
 };
 
 struct exec_list {
@@ -113,6 +117,8 @@ int store_exec_finish(struct store *s, const struct exec_row *row, struct err *e
 /* Deletes the oldest ended commands beyond the newest `keep`; at most `piece` per call. */
 int store_exec_trim(struct store *s, const char *machine, size_t keep, size_t piece,
                     struct err *err);
+/* Writes row->stored of a command without an outcome. */
+int store_exec_store(struct store *s, const char *id, const char *stored, struct err *err);
 /* Sets all commands of a machine without an outcome to EXEC_UNKNOWN. */
 int store_exec_lose(struct store *s, const char *machine, int64_t now_ms, const char *reason,
                     size_t *ret_count, struct err *err);

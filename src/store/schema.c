@@ -193,6 +193,9 @@ const char *const schema_steps[] = {
 
     /* 22: capabilities of programs in a cell machine. */
     "ALTER TABLE machines ADD COLUMN allowed TEXT NOT NULL DEFAULT '';",
+
+    /* 23: commands of cell machines that are stored in files while their machine is paused. */
+    "ALTER TABLE execs ADD COLUMN stored TEXT;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -90,7 +90,8 @@ static const struct column exec_columns[] = {
     {OBJECT(exec_row, argv)},
     {HEAP(exec_row, cwd)},
     {NAME(exec_row, name)},
-    {U64(exec_row, fuel)}, /* the last two: STMT_EXEC_FINISH counts the columns */
+    {U64(exec_row, fuel)},
+    {NAME(exec_row, stored)}, /* the last two: STMT_EXEC_FINISH counts the columns */
 };
 
 static const struct column owner_columns[] = {
@@ -269,12 +270,14 @@ static const struct {
                         &exec_table},
     [STMT_EXEC_STARTED] =
         {"UPDATE execs SET state = 2, started_ms = ?2 WHERE id = ?1 AND state = 1", NULL},
-    [STMT_EXEC_FINISH] = {"UPDATE execs SET state = ?6, exit_code = ?7, signal = ?8, reason = ?9,"
-                          " started_ms = max(started_ms, ?11), ended_ms = ?12, user_us = ?14, "
-                          "system_us = ?15, wall_us = ?16,"
-                          " max_rss_kb = ?17, out_bytes = ?18, err_bytes = ?19, fuel = ?28"
-                          " WHERE id = ?1 AND state < 3",
-                          &exec_table},
+    [STMT_EXEC_FINISH] =
+        {"UPDATE execs SET state = ?6, exit_code = ?7, signal = ?8, reason = ?9,"
+         " started_ms = max(started_ms, ?11), ended_ms = ?12, user_us = ?14, "
+         "system_us = ?15, wall_us = ?16,"
+         " max_rss_kb = ?17, out_bytes = ?18, err_bytes = ?19, fuel = ?28, stored = ?29"
+         " WHERE id = ?1 AND state < 3",
+         &exec_table},
+    [STMT_EXEC_STORE] = {"UPDATE execs SET stored = ?2 WHERE id = ?1 AND state < 3", NULL},
     [STMT_EXEC_LOSE] = {"UPDATE execs SET state = 4, ended_ms = ?2, reason = ?3"
                         " WHERE machine = ?1 AND state < 3",
                         NULL},

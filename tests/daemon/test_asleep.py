@@ -110,7 +110,6 @@ def test_every_verb_wakes_a_cell(host):
                  lambda: host.get(url + "/diff"),
                  lambda: host.post(url + "/changesets", {"path": "/data"}),
                  lambda: host.post(url + "/image", {"name": "taken"}),
-                 lambda: host.post(url + "/pause"),
                  lambda: host.post(url + "/resume")):
         if host.get(url)["state"] == "running":
             asleep(host, m)

@@ -87,7 +87,7 @@ struct exec *exec_new(struct service *s) {
     x->service = s;
     x->refs = 1;
     x->log = OUTLOG_FD_NONE;
-    x->kept_file = -1;
+    x->kept_file = x->handed[0] = x->handed[1] = x->handed[2] = -1;
     return x;
 }
 
@@ -99,6 +99,8 @@ void exec_unref(struct exec *x) {
     if (--x->refs)
         return;
     outlog_fd_close(&x->log);
+    for (int i = 0; i < 3; i++)
+        close_fd(&x->handed[i]);
     close_fd(&x->kept_file);
     exec_row_done(&x->row);
     free(x->input);

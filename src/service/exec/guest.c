@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/inner.h"
+#include "service/exec/stored.h"
 
 static int write_started(void *arg, struct err *err) {
     const struct exec *x = arg;
@@ -31,6 +33,10 @@ static void started_written(void *arg, const struct err *failed) {
 static void on_started(void *arg, const struct msg_started *m) {
     struct exec *x = arg;
     (void)m;
+    if (x->resuming) {
+        exec_resumed(x);
+        return;
+    }
     if (x->phase >= EXEC_DECIDED || x->started_ms || x->row.state != EXEC_STARTING)
         return;
     x->started_ms = wall_ms();
@@ -66,6 +72,10 @@ static struct exec_row *decide_failed(struct exec *x, int exit_code) {
 
 static void on_failed(void *arg, const struct msg_exec_failed *m) {
     struct exec *x = arg;
+    struct err why;
+    err_set(&why, ERR_INTERNAL, "%s the worker: %s", step_name(m->step), strerror((int)m->number));
+    if (x->resuming && exec_resume_refused(x, &why))
+        return;
     int code = m->step != MSG_STEP_EXEC ? 125 : m->number == ENOENT ? 127 : 126;
     struct exec_row *row = decide_failed(x, code);
     if (!row)
@@ -81,6 +91,8 @@ static void on_failed(void *arg, const struct msg_exec_failed *m) {
 
 static void on_refused(void *arg, const struct err *why) {
     struct exec *x = arg;
+    if (x->resuming && exec_resume_refused(x, why))
+        return;
     struct exec_row *row = decide_failed(x, 125);
     if (!row)
         return;
@@ -199,6 +211,7 @@ static void on_lost(void *arg, const struct err *err) {
 
 static void on_credit(void *arg, uint64_t consumed) {
     struct exec *x = arg;
+    consumed = consumed < STORE_NUMBER_MAX ? consumed + x->stdin_base : consumed;
     if (consumed > x->stdin_sent || consumed < x->stdin_consumed)
         return; /* invalid message: ignore it */
     x->stdin_consumed = consumed;
@@ -228,6 +241,12 @@ void execs_reattach(struct live *l) {
         if (x->keeping || x->row.state == EXEC_FAILED ||
             (x->phase >= EXEC_DECIDED && x->outcome.state == EXEC_FAILED))
             continue;
+        if (x->is_stored) {
+            if (x->resuming)
+                exec_becomes_stored(x);
+            x->resuming = false;
+            continue; /* execs_resume() starts it again */
+        }
         x->sent = true;
         x->waiting = false;
         guest_attach(l->machine->guest, &x->command,
@@ -243,6 +262,10 @@ void execs_release(struct live *l) {
         if (x->sent && l->machine)
             guest_forget(l->machine->guest, &x->command, false);
         x->sent = false;
+        if (x->again) {
+            loop_timer_free(TAKE(x->again));
+            exec_unref(x);
+        }
         exec_unlink(x);
     }
 }
@@ -252,6 +275,20 @@ bool exec_is_listed(const struct live *l, uint32_t number) {
     while (x && x->row.number != number)
         x = x->next;
     return x;
+}
+
+/* It may have been stored before, and its offsets in the guest began again. */
+static void adopt_streams(struct exec *x, const struct msg_row *state) {
+    struct stored_mark m;
+    memcpy(x->stdio, state->stdio, sizeof(x->stdio));
+    if (stored_parse(x->row.stored, &m) && !m.is_stored)
+        x->stdin_base = m.stdin_at;
+    x->stdin_sent = x->stdin_consumed =
+        state->stdin_received < STORE_NUMBER_MAX ? x->stdin_base + state->stdin_received : 0;
+    /* An earlier daemon may have asked it to wait, and ended before it was stored. */
+    if (guest_stores_commands(x->live->machine->guest))
+        guest_tell(x->live->machine->guest,
+                   (struct frame_head){.type = MSG_GO_ON, .id = x->row.number}, NULL, NULL);
 }
 
 void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *state, int log_fd) {
@@ -272,7 +309,7 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
     if (log_fd >= 0 && outlog_fd_adopt(&x->log, log_fd, &err) < 0)
         log_line(LOG_WARN, "service", "open the output log of a command: %s exec=%s", err.text,
                  x->row.id);
-    x->stdin_sent = x->stdin_consumed = state->stdin_received;
+    adopt_streams(x, state);
     x->sent = true;
     if (x->row.state == EXEC_STARTING)
         x->row.state = EXEC_RUNNING;

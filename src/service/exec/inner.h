@@ -72,7 +72,16 @@ struct exec {
     bool paced;          /* the guest waits for the followers to read */
     uint64_t pace;       /* bytes that the guest may send */
     bool copied;         /* output goes to the log and to pipes of the caller (MSG_EXEC_COPY) */
-    bool beside;         /* other processes ran in the machine when the command ended */
+    bool storing;        /* its worker was asked to store it: no input is sent */
+    bool is_stored;      /* it has no process that goes on: exec/stored.h */
+    bool resuming;       /* its new worker was started, and waits */
+    unsigned tries;      /* to resume it */
+    struct loop_timer *again;
+    uint64_t time_left_ms; /* time until its timeout when it was stored; 0: not stored, or none */
+    uint64_t resumed_ms;
+    uint8_t stdio[3]; /* enum msg_stdio, as it was started */
+    int handed[3];    /* pipes of the caller, for a command that may be stored; -1: none */
+    bool beside;      /* other processes ran in the machine when the command ended */
     struct guest_command command;
     struct outlog_fd log;
     struct outlog kept; /* output log of a command whose machine has ended */
@@ -81,6 +90,7 @@ struct exec {
     struct exec_follower *followers, *walk;
     /* standard input */
     uint64_t stdin_sent, stdin_consumed;
+    uint64_t stdin_base; /* what was sent before it was stored */
     bool stdin_ended;
     char *input; /* inline input, not sent yet */
     size_t input_len, input_at;
@@ -124,6 +134,18 @@ bool exec_output_over(const struct exec *x);
 /* Answers the caller that waits for the start. */
 void exec_start_done(struct exec *x, const struct err *err);
 
+/* The command has no process any more, and no outcome. */
+void exec_becomes_stored(struct exec *x);
+
+/* ---- exec/resume.c ---- */
+
+void exec_resume(struct exec *x);
+/* The guest has started the worker of a stored command, or refused it. */
+void exec_resumed(struct exec *x);
+bool exec_resume_refused(struct exec *x, const struct err *why);
+/* Ends a stored command as by a signal, or by a kill request. */
+void exec_end_stored(struct exec *x, int number, bool is_kill);
+
 /* ---- exec/guest.c ---- */
 
 /* Fills x->command. */
@@ -146,6 +168,8 @@ struct exec_fds {
 
 /* Makes the log of the next command in advance. */
 void exec_make_spare(void *service);
+/* Gives the command a new log. */
+int exec_make_log(struct exec *x, struct err *err);
 /* Sets the streams of a command whose output goes only to its log. */
 int exec_streams_own(struct exec *x, const struct exec_request *r, struct msg_exec *exec,
                      struct exec_fds *ret, struct err *err);

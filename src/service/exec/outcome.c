@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "service/exec/inner.h"
 #include "service/exec/logs.h"
+#include "service/exec/stored.h"
 #include "service/steps/live.h"
 
 static void count_output(const struct exec *x, struct exec_row *row) {
@@ -116,11 +117,28 @@ static void exec_runs_no_more(struct exec *x) {
     x->runs = false;
 }
 
+void exec_becomes_stored(struct exec *x) {
+    if (x->runs && x->live)
+        x->live->execs->running--;
+    x->runs = false;
+    x->is_stored = true;
+}
+
+/* The pipes of the caller are closed before it is told: it may wait for their end. */
+static void exec_forget_stored(struct exec *x) {
+    for (int i = 0; i < 3; i++)
+        close_fd(&x->handed[i]);
+    if (x->is_stored)
+        stored_remove(x->service->place->home, x->row.machine, x->row.id);
+    x->is_stored = false;
+}
+
 struct exec_row *exec_decide(struct exec *x) {
     if (x->phase >= EXEC_DECIDED)
         return NULL;
     x->phase = EXEC_DECIDED;
     x->outcome = x->row;
+    x->outcome.stored[0] = '\0';
     return &x->outcome;
 }
 
@@ -148,6 +166,7 @@ static void outcome_written(void *arg, const struct err *failed) {
         outcome_unwritten(x, failed);
     x->row = x->outcome;
     x->phase = EXEC_OVER;
+    exec_forget_stored(x);
     exec_runs_no_more(x);
     if (x->live)
         x->beside = (x->beside || execs_running(x->live)) && steps_tell_beside(x->live);

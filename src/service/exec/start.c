@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,10 +258,22 @@ static int start_dump(struct live *l, const struct exec_plan *plan, struct msg_e
     return fd;
 }
 
+/* The caller's pipes are kept for a command that may be stored (exec/stored.h). */
+static void keep_streams(struct exec *x, const struct live *l, const struct msg_exec *exec,
+                         const struct exec_fds *fds) {
+    uint32_t n = 0;
+    bool keeps = guest_stores_commands(l->machine->guest) && exec->flags & MSG_EXEC_LOG;
+    memcpy(x->stdio, exec->stdio, sizeof(x->stdio));
+    for (int i = 0; i < 3; i++)
+        if (exec->stdio[i] == MSG_STDIO_FD && keeps)
+            x->handed[i] = fcntl(fds->v[n++], F_DUPFD_CLOEXEC, 3);
+}
+
 /* Sends the command to the guest. A caller of a background command is answered once it runs. */
 static void start_send(struct exec_later *e, struct live *l, struct exec *x, struct exec_plan *plan,
                        struct exec_fds *fds) {
     const struct exec_request *r = e->request;
+    keep_streams(x, l, &plan->exec, fds);
     int asks = start_asks(l, r->module, &plan->exec, fds);
     int dump = r->module ? -1 : start_dump(l, plan, &plan->exec, fds);
     if (!r->background)

@@ -44,6 +44,11 @@ static int streams_add_log(struct exec *x, bool terminal, struct msg_exec *exec,
     return 0;
 }
 
+int exec_make_log(struct exec *x, struct err *err) {
+    const struct outlog_caps caps = log_caps(x->service->conf->log_bytes, false);
+    return outlog_fd_make(&x->log, &caps, err);
+}
+
 int exec_streams_own(struct exec *x, const struct exec_request *r, struct msg_exec *exec,
                      struct exec_fds *ret, struct err *err) {
     exec->stdio[0] = r->terminal                 ? MSG_STDIO_PTY

@@ -1,5 +1,6 @@
 /* Operations on a running command: input, signals, terminal size, kill. */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,6 +18,8 @@ static size_t input_room(const struct exec *x) {
 /* Sends as much as fits and returns the number of bytes. */
 static size_t send_input(struct exec *x, const char *bytes, size_t n, bool eof) {
     size_t done = 0;
+    if (x->storing || x->is_stored)
+        return 0;
     while (done < n || (eof && done == n && !x->stdin_ended)) {
         size_t part = n - done, room = input_room(x);
         if (part > MSG_CHUNK_MAX)
@@ -28,7 +31,7 @@ static size_t send_input(struct exec *x, const char *bytes, size_t n, bool eof) 
         bool last = eof && done + part == n;
         struct frame_head head = {
             .type = MSG_STDIN, .id = x->row.number, .flags = last ? FRAME_EOF : 0};
-        struct msg_data data = {.offset = x->stdin_sent,
+        struct msg_data data = {.offset = x->stdin_sent - x->stdin_base,
                                 .data = {(const uint8_t *)bytes + done, (uint32_t)part}};
         if (guest_tell(x->live->machine->guest, head, &data, NULL) < 0)
             break;
@@ -55,6 +58,10 @@ uint64_t exec_stdin_offset(const struct exec *x) {
 static int may_touch(struct exec *x, const struct caller *who, struct err *err) {
     if (allow(who, SCOPE_RUN, err) < 0)
         return -1;
+    if (x->is_stored && !x->resuming && !exec_is_over(x)) {
+        err_set(err, ERR_BUSY, "command '%s' is stored, because its machine is paused", x->row.id);
+        return err_remedy(err, "resume the machine first: carrel resume %s", x->row.machine);
+    }
     if (exec_is_over(x) || !x->live || !x->live->machine || !x->sent)
         return err_set(err, ERR_GONE, "command '%s' has ended", x->row.id);
     return 0;
@@ -163,8 +170,68 @@ static void ask_guest(const struct asking *request, struct frame_head head, cons
     guest_request(x->live->machine->guest, head, msg, NULL, 0, asking_answered, a);
 }
 
+/* ---- stored commands ---- */
+
+/* Ends a stored command. The caller is answered when that is committed. */
+struct ending_stored {
+    struct asking asking;
+    struct exec_follower follower;
+};
+
+static void stored_changed(void *arg) {
+    struct ending_stored *e = arg;
+    struct err err;
+    if (!exec_is_over(e->asking.x))
+        return;
+    bool lost = e->asking.x->row.state == EXEC_UNKNOWN;
+    err_set(&err, ERR_UNKNOWN, "the end of the command could not be saved");
+    struct journal_record what = asking_record(&e->asking);
+    note_result(e->asking.x->service, &e->asking.who, &what, e->asking.intent, lost ? &err : NULL);
+    service_done_fn *done = e->asking.done;
+    void *of = e->asking.arg;
+    exec_unfollow(&e->follower);
+    free(e);
+    done(of, lost ? &err : NULL);
+}
+
+static void end_stored_by(const struct asking *request, int number, bool is_kill) {
+    struct exec *x = request->x;
+    struct journal_record what = asking_record(request);
+    struct err err;
+    uint64_t intent;
+    if (allow(&request->who, SCOPE_RUN, &err) < 0 ||
+        note_intent(x->service, &request->who, &what, &intent, &err) < 0) {
+        request->done(request->arg, &err);
+        return;
+    }
+    struct ending_stored *e = xnew(struct ending_stored);
+    e->asking = *request;
+    e->asking.intent = intent;
+    e->follower = (struct exec_follower){.changed = stored_changed, .arg = e};
+    exec_follow(x, &e->follower);
+    exec_end_stored(x, number, is_kill);
+}
+
+/* Signals that end a worker also end a stored command. */
+static bool ends_worker(int number) {
+    static const int ends[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGKILL,
+                               SIGTERM, SIGUSR1, SIGUSR2, SIGALRM};
+    for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
+        if (ends[i] == number)
+            return true;
+    return false;
+}
+
+static bool is_at_rest_stored(const struct exec *x) {
+    return x->is_stored && !x->resuming && x->live && !exec_is_over(x);
+}
+
 void exec_kill(struct exec *x, const struct caller *who, service_done_fn *done, void *arg) {
     const struct asking a = {.x = x, .who = *who, .verb = "exec.kill", .done = done, .arg = arg};
+    if (is_at_rest_stored(x)) {
+        end_stored_by(&a, SIGKILL, true);
+        return;
+    }
     ask_guest(&a, (struct frame_head){.type = MSG_KILL, .id = x->row.number}, NULL);
 }
 
@@ -173,6 +240,11 @@ void exec_signal_wait(struct exec *x, const struct caller *who, int number, bool
     struct asking a = {.x = x, .who = *who, .verb = "exec.signal", .done = done, .arg = arg};
     struct msg_signal m = {.number = (uint32_t)number, .group = !main_only};
     struct err err;
+    if (is_at_rest_stored(x) && ends_worker(number)) {
+        snprintf(a.detail, sizeof(a.detail), "{\"signal\":%d}", number);
+        end_stored_by(&a, number, false);
+        return;
+    }
     if (x->live && x->live->row.state == MACHINE_PAUSED) {
         done(arg, exec_signal(x, who, number, main_only, &err) < 0 ? &err : NULL);
         return;

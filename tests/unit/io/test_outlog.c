@@ -356,6 +356,33 @@ static void keeping_starts_again_from_the_file(void **state) {
     assert_same(&k.log.log, &k.kept);
 }
 
+/* A command is stored in between, and its output goes on in a new log. */
+static void a_kept_log_is_restored_and_goes_on(void **state) {
+    (void)state;
+    uint64_t sizes[] = {0, 3, 20, 4000, 9000};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        struct keeping k DEFER(keeping_done) = keeping_of(&small);
+        struct outlog_fd again DEFER(outlog_fd_close) = OUTLOG_FD_NONE;
+        struct outlog_writer w;
+        struct outlog_kept kept;
+        struct err err;
+        fill(&k.writer, 0, sizes[i]);
+        fill(&k.writer, 1, sizes[i] / 2);
+        fill(&k.writer, 0, 1);
+        keeping_keep(&k);
+        assert_int_equal(outlog_fd_restore(&again, k.file, &kept, &err), 0);
+        assert_memory_equal(&kept, &k.done, sizeof(kept));
+        assert_same(&k.log.log, &again.log);
+        assert_int_equal(outlog_write(&w, again.log.map, again.bytes), -1);
+        assert_int_equal(outlog_continue(&w, again.log.map, again.bytes), 0);
+        fill(&w, 1, 77);
+        fill(&k.writer, 1, 77);
+        assert_same(&k.log.log, &again.log);
+        outlog_end(&w, 0);
+        assert_int_equal(outlog_continue(&w, again.log.map, again.bytes), -1);
+    }
+}
+
 /* A guest that was taken over shows a log of a command that has ended long ago. */
 static void a_whole_file_takes_no_other_log(void **state) {
     (void)state;
@@ -431,6 +458,7 @@ UNIT_MAIN(cmocka_unit_test(the_size_is_sealed), cmocka_unit_test(a_new_log_costs
           cmocka_unit_test(only_sealed_logs_are_adopted),
           cmocka_unit_test(a_kept_log_reads_as_the_log_did),
           cmocka_unit_test(keeping_starts_again_from_the_file),
+          cmocka_unit_test(a_kept_log_is_restored_and_goes_on),
           cmocka_unit_test(a_whole_file_takes_no_other_log),
           cmocka_unit_test(what_was_kept_can_be_released),
           cmocka_unit_test(a_file_that_is_no_log_is_refused))

@@ -1,0 +1,21 @@
+/*
+ * A pause of a cell machine. Its programs are stored in files (exec/stored.h), its files are moved
+ * to the store as for its sleep (asleep.h), and its box ends. What cannot be stored is frozen in
+ * memory, as in a box. The machine then has a box that is frozen.
+ *
+ * The store says that a paused machine has no box: its saved row has no boot id. Only for
+ * src/service.
+ */
+#pragma once
+
+#include "service/state.h"
+
+/* Pauses a machine that runs. The caller writes the state afterwards. */
+void pause_machine(struct live *l, enum state_by by, machine_done_fn *done, void *arg);
+/*
+ * For a request that needs the files of a paused machine without a box. True: go() is called when
+ * it has one, which is frozen, or failed.
+ */
+bool pause_peek(struct live *l, service_done_fn *go, void *arg);
+/* True if the machine is paused and has no box. */
+bool live_is_stored(const struct live *l);
