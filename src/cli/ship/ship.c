@@ -498,8 +498,8 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
     if (is_changes(s) && s->parcel.is_elsewhere)
         fprintf(stderr,
                 "carrel: change set %s has only what the machine changed, not the rest of "
-                "the granted directory\n",
-                client_text(s->set, "id"));
+                "the %s\n",
+                client_text(s->set, "id"), s->options->volume ? "volume" : "granted directory");
     find_steps(s);
     for (size_t i = 0; i < s->parcel.count; i++) {
         const struct parcel_item *item = &s->parcel.items[i];
