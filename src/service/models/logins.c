@@ -10,10 +10,9 @@
 #include "service/grants/kinds.h"
 #include "service/models/inner.h"
 #include "service/net/live.h"
+#include "service/net/secrets.h"
 #include "service/rights.h"
 #include "store/secrets.h"
-
-enum { LOGINS_MAX_BYTES = 64 << 10 };
 
 static const struct login_vendor *vendor_find(const char *name, struct err *err) {
     const struct login_vendor *v = login_vendor_named(name);
@@ -82,38 +81,16 @@ static void put_login(struct service *s, const char *owner, const struct secret_
     const struct login_vendor *v = login_vendor_named(row->name + strlen(LOGIN_SECRET));
     const char *problem = v ? logins_complaint(models_logins(s), owner, v) : NULL;
     int64_t expires_ms = v ? login_expires_ms(s, owner, row->name, v) : 0;
-    jot_object(j, NULL);
-    jot_string(j, "name", row->name + strlen(LOGIN_SECRET));
-    jot_i64(j, "created_ms", row->created_ms);
-    jot_i64(j, "changed_ms", row->changed_ms);
-    if (row->used_ms)
-        jot_i64(j, "used_ms", row->used_ms);
     if (expires_ms)
         jot_i64(j, "expires_ms", expires_ms);
     if (problem)
         jot_string(j, "problem", problem);
-    jot_end(j, '}');
 }
 
 void service_login_list(struct service *s, const struct caller *who, service_net_fn *done,
                         void *arg) {
-    struct buf text DEFER(buf_done) = BUF(LOGINS_MAX_BYTES);
-    struct jot j = JOT(&text);
-    struct secret_list list DEFER(secret_list_done) = {0};
-    struct err err;
-    if (allow(who, SCOPE_READ, &err) < 0 ||
-        store_secret_list(s->store, who->owner, &list, &err) < 0) {
-        done(arg, NULL, &err);
-        return;
-    }
-    jot_object(&j, NULL);
-    jot_array(&j, "logins");
-    for (size_t i = 0; i < list.count; i++)
-        if (strncmp(list.rows[i].name, LOGIN_SECRET, strlen(LOGIN_SECRET)) == 0)
-            put_login(s, who->owner, &list.rows[i], &j);
-    jot_end(&j, ']');
-    jot_end(&j, '}');
-    done(arg, text.data, NULL);
+    static const struct secret_listing listing = {"logins", LOGIN_SECRET, put_login};
+    secrets_list(s, who, &listing, done, arg);
 }
 
 /* ---- grants ---- */

@@ -122,16 +122,6 @@ void service_secret_remove(struct service *s, const struct caller *who, const ch
         keep_end(k, store_secret_remove(s->store, who->owner, name, &err), &err, done, arg);
 }
 
-static void put_secret(struct jot *j, const struct secret_row *row) {
-    jot_object(j, NULL);
-    jot_string(j, "name", row->name);
-    jot_i64(j, "created_ms", row->created_ms);
-    jot_i64(j, "changed_ms", row->changed_ms);
-    if (row->used_ms)
-        jot_i64(j, "used_ms", row->used_ms);
-    jot_end(j, '}');
-}
-
 int secrets_keep(struct service *s, const struct caller *who, const struct secret_change *c,
                  service_done_fn *done, void *arg, struct err *err) {
     char name[STORE_NAME_SIZE];
@@ -152,8 +142,25 @@ static bool is_own(const char *name) {
            strncmp(name, LOGIN_SECRET, strlen(LOGIN_SECRET)) == 0;
 }
 
-void service_secret_list(struct service *s, const struct caller *who, service_net_fn *done,
-                         void *arg) {
+static bool is_listed(const struct secret_listing *l, const char *name) {
+    return l->prefix ? strncmp(name, l->prefix, strlen(l->prefix)) == 0 : !is_own(name);
+}
+
+static void put_secret(struct service *s, const char *owner, const struct secret_listing *l,
+                       const struct secret_row *row, struct jot *j) {
+    jot_object(j, NULL);
+    jot_string(j, "name", row->name + (l->prefix ? strlen(l->prefix) : 0));
+    jot_i64(j, "created_ms", row->created_ms);
+    jot_i64(j, "changed_ms", row->changed_ms);
+    if (row->used_ms)
+        jot_i64(j, "used_ms", row->used_ms);
+    if (l->more)
+        l->more(s, owner, row, j);
+    jot_end(j, '}');
+}
+
+void secrets_list(struct service *s, const struct caller *who, const struct secret_listing *l,
+                  service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(LIST_MAX_BYTES);
     struct jot j = JOT(&text);
     struct secret_list list DEFER(secret_list_done) = {0};
@@ -164,13 +171,19 @@ void service_secret_list(struct service *s, const struct caller *who, service_ne
         return;
     }
     jot_object(&j, NULL);
-    jot_array(&j, "secrets");
+    jot_array(&j, l->member);
     for (size_t i = 0; i < list.count; i++)
-        if (!is_own(list.rows[i].name))
-            put_secret(&j, &list.rows[i]);
+        if (is_listed(l, list.rows[i].name))
+            put_secret(s, who->owner, l, &list.rows[i], &j);
     jot_end(&j, ']');
     jot_end(&j, '}');
     done(arg, text.data, NULL);
+}
+
+void service_secret_list(struct service *s, const struct caller *who, service_net_fn *done,
+                         void *arg) {
+    static const struct secret_listing listing = {.member = "secrets"};
+    secrets_list(s, who, &listing, done, arg);
 }
 
 struct secret *secrets_value(struct service *s, const char *machine, const char *name) {

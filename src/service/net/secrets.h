@@ -21,3 +21,19 @@ void service_secret_list(struct service *s, const struct caller *who, service_ne
 /* Deletes a secret. Its grants stop working. */
 void service_secret_remove(struct service *s, const struct caller *who, const char *name,
                            service_done_fn *done, void *arg);
+
+/* ---- for src/service ---- */
+
+struct jot;
+struct secret_row;
+
+/*
+ * Answers {"MEMBER":[...]} with the secrets whose names start with a prefix, which is left out;
+ * NULL: all that are not Carrel's own. more: adds further members of a row; may be NULL.
+ */
+struct secret_listing {
+    const char *member, *prefix;
+    void (*more)(struct service *s, const char *owner, const struct secret_row *row, struct jot *j);
+};
+void secrets_list(struct service *s, const struct caller *who, const struct secret_listing *l,
+                  service_net_fn *done, void *arg);
