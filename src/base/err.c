@@ -130,7 +130,15 @@ int err_remedy(struct err *err, const char *fmt, ...) {
 
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(err->remedy, sizeof(err->remedy), fmt, ap);
+    int n = vsnprintf(err->remedy, sizeof(err->remedy), fmt, ap);
     va_end(ap);
+    /* A command that was cut must not look as if it could be typed. */
+    static const char cut[] = "...";
+    size_t at = sizeof(err->remedy) - sizeof(cut);
+    if (n < 0 || (size_t)n < sizeof(err->remedy))
+        return -1;
+    while (at && ((unsigned char)err->remedy[at] & 0xc0) == 0x80)
+        at--; /* not inside a character */
+    memcpy(err->remedy + at, cut, sizeof(cut));
     return -1;
 }

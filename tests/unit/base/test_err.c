@@ -33,6 +33,27 @@ static void a_remedy_keeps_the_text_and_a_new_error_drops_it(void **state) {
     assert_string_equal(err.remedy, "");
 }
 
+static void a_long_remedy_ends_with_dots(void **state) {
+    (void)state;
+    struct err err;
+    char big[1000], fits[sizeof(err.remedy)];
+    for (size_t i = 0; i + 1 < sizeof(big); i += 2)
+        memcpy(big + i, "\xc3\xa9", 2);
+    big[998] = '\0';
+    memset(fits, 'x', sizeof(fits) - 1);
+    fits[sizeof(fits) - 1] = '\0';
+    for (size_t shift = 0; shift < 2; shift++) {
+        err_set(&err, ERR_LIMIT, "too much");
+        err_remedy(&err, "%s%s", shift ? "x" : "", big);
+        size_t n = strlen(err.remedy);
+        assert_true(n < sizeof(err.remedy) && n > 3);
+        assert_string_equal(err.remedy + n - 3, "...");
+        assert_int_equal((n - 3 - shift) % 2, 0); /* no half of a character */
+    }
+    err_remedy(&err, "%s", fits);
+    assert_string_equal(err.remedy, fits);
+}
+
 static void a_long_text_is_cut_not_overrun(void **state) {
     (void)state;
     struct err err;
@@ -64,4 +85,5 @@ UNIT_MAIN(cmocka_unit_test(a_limit_of_open_files_is_named),
           cmocka_unit_test(each_level_adds_what_it_was_doing),
           cmocka_unit_test(every_code_has_a_name),
           cmocka_unit_test(a_remedy_keeps_the_text_and_a_new_error_drops_it),
+          cmocka_unit_test(a_long_remedy_ends_with_dots),
           cmocka_unit_test(a_long_text_is_cut_not_overrun))
