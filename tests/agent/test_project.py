@@ -211,6 +211,14 @@ def test_links_do_not_lead_out_of_the_directory(agents, folder, owner, tmp_path)
     assert done.returncode == 125 and "private" not in done.stdout, done
 
 
+def test_prompt_of_a_file_that_is_not_accepted_is_not_sent_as_a_task(agents, folder, owner):
+    put(folder)
+    done = run(agents, folder, owner, task="@check")
+    assert done.returncode == 125 and done.stdout == "" and done.stderr == (
+        "carrel: prompt 'check' is of file .carrel/agent.conf, which is not accepted: review the file: carrel agent accept\n")
+    assert run(agents, folder, owner, task="@else").stdout == "task=@else mark= setup=no\n"
+
+
 def test_unknown_prompt_is_told(agents, folder, owner):
     put(folder)
     accept(agents, folder, owner)

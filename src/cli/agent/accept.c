@@ -219,6 +219,14 @@ int agent_accept_run(struct agent *a, char **words, struct err *err) {
 
 /* ---- the file of an agent that starts ---- */
 
+/* NULL: the file has no prompt of this name. */
+static const char *prompt_named(const struct project *p, const char *name) {
+    for (size_t i = 0; i < p->prompt_count; i++)
+        if (strcmp(p->prompts[i].name, name) == 0)
+            return p->prompts[i].text;
+    return NULL;
+}
+
 int agent_project_open(struct agent *a, struct err *err) {
     struct agent_accept *f DEFER(accept_freep) = NULL;
     if (a->o->no_project)
@@ -238,7 +246,11 @@ int agent_project_open(struct agent *a, struct err *err) {
     }
     if (state == ACCEPT_VALID)
         a->project = TAKE(f);
-    else
+    else if (a->o->task && a->o->task[0] == '@' && prompt_named(&f->project, a->o->task + 1)) {
+        err_set(err, ERR_DENIED, "prompt '%s' is of file " PROJECT_PATH ", which is not accepted",
+                a->o->task + 1);
+        return err_remedy(err, "review the file: carrel agent accept");
+    } else
         cli_done(a->o->quiet, "file " PROJECT_PATH " is not accepted, so it has no effect; to "
                               "review it: carrel agent accept");
     return 0;
@@ -285,12 +297,12 @@ int agent_project_task(struct agent *a, const char **task, struct err *err) {
     const struct project *p = agent_project(a);
     if (!*task || (*task)[0] != '@')
         return 0;
-    for (size_t i = 0; p && i < p->prompt_count; i++)
-        if (strcmp(p->prompts[i].name, *task + 1) == 0) {
-            *task = p->prompts[i].text;
-            return 0;
-        }
     if (!p)
         return 0; /* without a project file, @ has no meaning */
+    const char *text = prompt_named(p, *task + 1);
+    if (text) {
+        *task = text;
+        return 0;
+    }
     return err_set(err, ERR_NOT_FOUND, "prompt '%s' does not exist in " PROJECT_PATH, *task + 1);
 }
