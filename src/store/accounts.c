@@ -113,10 +113,10 @@ struct shortage {
     uint64_t limit, used, spent, amount, least; /* used: spent or held */
 };
 
-/* The smallest of 1, 2 and 5 times a power of ten that is at least n: an amount to raise a limit
- * to. */
+/* The smallest of 1, 2 and 4 times a power of ten that is at least n: an amount to raise a limit
+ * to. opencode repeats a call if the message contains 500, so 5 is not among them. */
 static uint64_t round_amount(uint64_t n) {
-    static const uint64_t steps[] = {1, 2, 5};
+    static const uint64_t steps[] = {1, 2, 4};
     for (uint64_t power = 1; power < STORE_NUMBER_MAX / 10; power *= 10)
         for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++)
             if (steps[i] * power >= n)
@@ -138,18 +138,32 @@ static int remedy_for(const struct account_row *a, const struct shortage *s, str
     return err_remedy(err, "raise the budget, or ask for fewer tokens");
 }
 
+/* As amount_show(), but with commas between thousands: 5000000 also contains 500, see above. */
+static void show_in_message(enum amount_unit unit, uint64_t n, char ret[AMOUNT_SIZE + 8]) {
+    char digits[AMOUNT_SIZE];
+    amount_show(unit, n, digits);
+    size_t len = strcspn(digits, "."), at = 0;
+    for (size_t i = 0; digits[i]; i++) {
+        if (i && i < len && (len - i) % 3 == 0)
+            ret[at++] = ',';
+        ret[at++] = digits[i];
+    }
+    ret[at] = '\0';
+}
+
 /*
  * ERR_BUSY: the call, or its smallest form, fits once other calls are settled. ERR_LIMIT: it does
  * not fit whatever they cost.
  */
 static int too_little(const struct account_row *a, const struct hold *h, const struct shortage *s,
                       struct err *err) {
-    char limit[AMOUNT_SIZE], spent[AMOUNT_SIZE], amount[AMOUNT_SIZE], of[ACCOUNT_ID_SIZE + 8] = "";
+    enum { SIZE = AMOUNT_SIZE + 8 };
+    char limit[SIZE], spent[SIZE], amount[SIZE], of[ACCOUNT_ID_SIZE + 8] = "";
     bool fits_later = s->used > s->spent && !is_short(s->limit, s->spent, s->least);
     const char *unit = s->unit != AMOUNT_MICROS ? "tokens" : h->currency ? h->currency : "";
-    amount_show(s->unit, s->limit, limit);
-    amount_show(s->unit, s->spent, spent);
-    amount_show(s->unit, s->amount, amount);
+    show_in_message(s->unit, s->limit, limit);
+    show_in_message(s->unit, s->spent, spent);
+    show_in_message(s->unit, s->amount, amount);
     if (strncmp(a->id, "machine:", 8) != 0)
         snprintf(of, sizeof(of), " of %s", a->id);
     err_set(err, fits_later ? ERR_BUSY : ERR_LIMIT,

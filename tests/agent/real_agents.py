@@ -140,7 +140,7 @@ def test_refusal_of_the_budget_reaches_the_user_in_one_call(real, model, install
     done = real.carrel("agent", name, "-p", "x", "--budget", "tokens=50", "--", *ARGS[name], cwd=repo)
     assert done.returncode != 0, done
     assert "carrel models raise" in done.stdout + done.stderr, done
-    assert model.requests == []
+    assert model.requests == [] and len(refusals(real, the_machine(real))) == 1
 
 
 def refusals(real, machine):

@@ -76,7 +76,7 @@ def test_a_budget_that_is_used_up_is_a_clear_error(gate, packages, form):  # noq
     seen = converse(packages, form, g.port)
     # Codex repeats a call that was answered with 402.
     assert seen["error"]["status"] == (400 if form == "responses" else 402), seen
-    assert re.search(r"budget 300 tokens, spent 0, this call may take \d+: carrel models raise m --tokens \d+", seen["error"]["message"]), seen
+    assert re.search(r"budget 300 tokens, spent 0, this call may take [\d,]+: carrel models raise m --tokens \d+", seen["error"]["message"]), seen
     assert g.end()["calls"] == 0
 
 

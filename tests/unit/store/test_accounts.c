@@ -92,6 +92,11 @@ static void the_smallest_budget_of_the_line_counts(void **state) {
     assert_int_equal(hold(s, "machine:fork", 601, 1, id, &err), -1);
     assert_string_equal(err.text, "budget 600 tokens, spent 0, this call may take 601");
     assert_string_equal(err.remedy, "carrel models raise m --tokens 2000");
+    assert_int_equal(hold(s, "machine:fork", 2150000, 1, id, &err), -1);
+    assert_string_equal(err.text, "budget 600 tokens, spent 0, this call may take 2,150,000");
+    assert_string_equal(err.remedy, "carrel models raise m --tokens 10000000");
+    assert_int_equal(hold(s, "machine:fork", 15000, 1, id, &err), -1);
+    assert_string_equal(err.remedy, "carrel models raise m --tokens 40000"); /* 50000 has 500 */
     assert_int_equal(hold(s, "run:r", 1, 4001, id, &err), -1);
     assert_string_equal(err.text,
                         "budget of run:r 0.004 USD, spent 0, this call may take 0.004001");
