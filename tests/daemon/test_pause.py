@@ -1,4 +1,5 @@
 """`pause` of a cell machine stores its running programs: no process is left, and they go on later as if nothing had happened."""
+import contextlib
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import pytest
 import cells
 from carrel import BUILD
 from daemon import Daemon, Refused
+from small_home import SmallHome, why_not
 from test_asleep import boxes
 from test_durable import restart_host
 
@@ -281,3 +283,30 @@ def test_daemon_that_is_killed_during_a_pause_loses_nothing(host, whole):
         ended(host, m, x, whole)
     host.delete(f"/v1/machines/{m}")
     assert files(host) == []
+
+
+@pytest.mark.skipif(bool(why_not()), reason=str(why_not()))
+def test_full_disk_loses_no_program(whole):
+    """The program is frozen in memory, or the pause is refused; then it goes on."""
+    d = SmallHome(size=64)
+    try:
+        d.request("POST", "/v1/images", cells.image(), name=IMAGE)
+        m = new(d, steps="manual")
+        x = start(d, m)
+        filler = d.fill()
+        with contextlib.suppress(Refused):
+            assert pause(d, m) == "paused" and m in boxes(d)
+        assert not over(d, m, x)
+        filler.unlink()
+        d.until(lambda: went_on(d, m))
+        ended(d, m, x, whole)
+        assert files(d) == []
+    finally:
+        d.stop()
+
+
+def went_on(d, m):
+    """False while the daemon does not know yet that the disk has room again."""
+    with contextlib.suppress(Refused):
+        return resume(d, m) == "running"
+    return False
