@@ -7,6 +7,7 @@ a command in a machine that sleeps and in one that is awake.
 """
 import argparse
 import atexit
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -64,6 +65,20 @@ def command(d, machine):
     return (time.perf_counter() - start) * 1e3
 
 
+def make(d):
+    """Waits while too many machines are awake: each has a range of uids."""
+    from daemon import Refused
+    while True:
+        try:
+            machine = d.machine(kind="cell", image="programs")
+            break
+        except Refused as e:
+            assert e.code == "limit", e
+            time.sleep(0.2)
+    d.put(f"/v1/machines/{machine}/files", os.urandom(4096), path="/data/own")
+    return machine
+
+
 def stop(d):
     """Thousands of machines take longer to delete than the tests wait."""
     while left := d.machines(all=1):
@@ -76,6 +91,7 @@ def main():
     ask = argparse.ArgumentParser(description=__doc__)
     ask.add_argument("--machines", default=1000, type=int, help="machines to make (default 1000)")
     ask.add_argument("--steps", default=4, type=int, help="rows of the table (default 4)")
+    ask.add_argument("--callers", default=1, type=int, help="requests at once that make machines (default 1)")
     ask.add_argument("--quick", action="store_true", help="make 8 machines")
     ask.add_argument("--table", help="also write the table to this file")
     opt = ask.parse_args()
@@ -91,14 +107,15 @@ def main():
     for row in range(1, rows + 1):
         start = time.monotonic()
         new = count * row // rows - len(machines)
-        for _ in range(new):
-            machines.append(d.machine(kind="cell", image="programs"))
-            d.put(f"/v1/machines/{machines[-1]}/files", os.urandom(4096), path="/data/own")
+        with concurrent.futures.ThreadPoolExecutor(opt.callers) as pool:
+            machines += pool.map(lambda _: make(d), range(new))
         made = (time.monotonic() - start) * 1e3 / new
         waited = asleep(d)
         number, daemon, spawner, disk = measure(d)
+        print(f"load {os.getloadavg()[0]:.0f}", file=sys.stderr)
         lines.append(f"|{len(machines)}|{number}|{daemon / 1024:.1f}|{spawner / 1024:.1f}|"
                      f"{(disk - begun[3]) / len(machines):.1f}|{made:.1f}|{waited:.1f}|")
+        print(lines[-1], file=sys.stderr, flush=True)
     wake, warm = [], []
     for m in machines[::max(1, len(machines) // WAKES)]:
         wake.append(command(d, m))
