@@ -47,7 +47,7 @@ struct freezing {
     bool wants_changes, changes_only; /* requested; only the changes are frozen */
     struct buf changed;               /* changes_only: the changed paths */
     uint64_t bytes, intent;
-    struct sha256 hash;
+    bool unhashed; /* keep_all() computes the hash of the archive */
     struct err err;
     bool failed;
     service_changeset_fn *done;
@@ -180,6 +180,8 @@ static int keep_database(struct freezing *f, struct err *err) {
 static int keep_all(struct freezing *f, struct err *err) {
     if (f->told && keep_database(f, err) < 0)
         return -1;
+    if (f->unhashed && hash_file(f->fd, f->sha256, err) < 0)
+        return -1;
     if (f->changes_only &&
         changeset_write(f->service, f->id, CHANGESET_CHANGED,
                         f->changed.data ? f->changed.data : "", f->changed.len, err) < 0)
@@ -243,7 +245,6 @@ static int keep_piece(struct freezing *f, const uint8_t *bytes, uint32_t n, stru
     int status = write_all(f->fd, bytes, n);
     if (status < 0)
         return err_num(err, status, "cannot write the archive of a change set");
-    sha256_add(&f->hash, bytes, n);
     return 0;
 }
 
@@ -273,7 +274,7 @@ static void pack_over(void *arg, int status, const char *answer, const char *sai
         freeze_fail(f, &why);
         return;
     }
-    sha256_end_hex(&f->hash, f->sha256);
+    f->unhashed = true;
     ask_image(f);
 }
 
@@ -437,7 +438,6 @@ static struct freezing *freezing_new(const struct live *l, const struct caller *
     f->machine_ms = l->row.created_ms;
     f->created_ms = wall_ms();
     snprintf(f->tainted, sizeof(f->tainted), "%s", gate_policy(l->gate)->tainted);
-    sha256_init(&f->hash);
     return f;
 }
 
