@@ -23,7 +23,8 @@ enum { AUTHOR_PART = 200 };
 
 static const char script[] =
     "set -e; PATH=${PATH:-/usr/bin:/bin}\n"
-    "command -v git >/dev/null || { echo 'git is not installed' >&2; exit 3; }\n"
+    "command -v git >/dev/null || {\n"
+    "  echo 'git is not installed in the machine; use an image that has it' >&2; exit 3; }\n"
     "export GIT_TERMINAL_PROMPT=0\n"
     /* The bundle names a commit that has no branch or tag by the tag carrel-base. */
     "base=$2; case $2 in *[!0-9a-f]*) ;; *) test ${#2} -lt 40 || base=carrel-base ;; esac\n"
