@@ -232,6 +232,8 @@ static const struct field change_view[] = {
      .required = true},
     {"path_base64", SHOW_TEXT, 0, "the path as base64, if it is not UTF-8"},
     {"change", SHOW_TEXT, 0, NULL, .required = true, .choices = change_kinds},
+    {"own", SHOW_FLAG, 0,
+     "true if Carrel itself wrote the file for the network, and nobody changed it since"},
     {"before", SHOW_OBJECT, 0, NULL, .sub = &change_side_schema},
     {"after", SHOW_OBJECT, 0, NULL, .sub = &change_side_schema},
     {"target_before", SHOW_TEXT, 0, "target of a symbolic link before the change"},

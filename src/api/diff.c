@@ -45,6 +45,8 @@ static void put_change(struct jot *j, const struct change *c) {
     jot_object(j, NULL);
     put_name(j, "path", "path_base64", &c->path);
     jot_string(j, "change", change_kind_name(c->kind));
+    if (c->own)
+        jot_bool(j, "own", true);
     put_side(j, "before", &c->before);
     put_side(j, "after", &c->after);
     put_name(j, "target_before", "target_before_base64", &c->target_before);

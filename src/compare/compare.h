@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/layers.h"
+#include "base/sha256.h"
 #include "base/wire/changes.h"
 
 enum {
@@ -31,6 +32,9 @@ enum {
     COMPARE_PACK_MAX = 200000, /* paths that are packed or deleted */
     COMPARE_PACK_MS = 120000,
     COMPARE_MESSAGE_MAX = 1 << 16,
+    COMPARE_OWN_MAX = 16,
+    COMPARE_OWN_PATH_SIZE = 64,
+    COMPARE_OWN_BYTES_MAX = 8 << 20, /* a longer file is not one of Carrel's own */
 };
 #define COMPARE_READ_MAX (4ull << 30) /* bytes that are read to compare files of the same size */
 
@@ -63,6 +67,13 @@ enum compare_say {
 enum pack_cause { PACK_LIMIT = 'l', PACK_CHANGED = 'c', PACK_UNREADABLE = 'u' };
 enum { COMPARE_SELF = '=', COMPARE_BELOW = '/' };
 
+/* A file that Carrel itself wrote into the machine, mode 0644, with the hash of its content. */
+struct compare_own {
+    char path[COMPARE_OWN_PATH_SIZE]; /* without a leading '/' */
+    char sha256[SHA256_HEX];
+    uint32_t id; /* of its user and group, in the machine */
+};
+
 /*
  * The order to a worker, sent as one message. TREES: `layers` are those that only one of the two
  * states has, in any order. SIZES: `layers` are those to measure, or none to list the layers that
@@ -82,6 +93,8 @@ struct compare_order {
     uint8_t disks[COMPARE_LAYERS_MAX]; /* TREES: the disk of each layer, from 0 */
     char under[COMPARE_UNDER_SIZE];    /* only this path and what is below it; "": everything */
     char skip[COMPARE_SKIP_SIZE];      /* "PATH\n...": directories that are not entered */
+    uint32_t own_count;
+    struct compare_own own[COMPARE_OWN_MAX]; /* TREES: sets `own` of a change */
 };
 
 /* True if the order is well-formed: counts within their limits, a path without "." and "..". */

@@ -26,9 +26,19 @@ static bool disks_ok(const struct compare_order *o) {
     return o->disk_count > 0 && o->disk_count <= COMPARE_DISKS_MAX;
 }
 
+static bool own_ok(const struct compare_order *o) {
+    if (o->own_count > COMPARE_OWN_MAX)
+        return false;
+    for (uint32_t i = 0; i < o->own_count; i++)
+        if (!memchr(o->own[i].path, 0, sizeof(o->own[i].path)) ||
+            !memchr(o->own[i].sha256, 0, sizeof(o->own[i].sha256)))
+            return false;
+    return true;
+}
+
 bool compare_order_ok(const struct compare_order *o) {
     return o->task >= COMPARE_TREES && o->task <= COMPARE_PACK &&
-           o->layer_count <= COMPARE_LAYERS_MAX && disks_ok(o) &&
+           o->layer_count <= COMPARE_LAYERS_MAX && disks_ok(o) && own_ok(o) &&
            memchr(o->under, 0, sizeof(o->under)) && memchr(o->skip, 0, sizeof(o->skip)) &&
            is_path(o->under);
 }

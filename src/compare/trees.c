@@ -183,6 +183,33 @@ static void count_change(struct walk *w, enum change_kind kind) {
     w->end.deleted += kind == CHANGE_DELETED;
 }
 
+/* True if a file has this content and is small. */
+static bool has_hash(int dir, const char *name, const char *sha256) {
+    struct sha256 hash;
+    char hex[SHA256_HEX];
+    int fd DEFER_CLOSE = open_file(dir, name);
+    char *bytes DEFER_FREE = fd < 0 ? NULL : malloc(COMPARE_OWN_BYTES_MAX + 1);
+    ssize_t n = bytes ? read_full(fd, bytes, COMPARE_OWN_BYTES_MAX + 1) : -1;
+    if (n < 0 || n > COMPARE_OWN_BYTES_MAX)
+        return false;
+    sha256_init(&hash);
+    sha256_add(&hash, bytes, (size_t)n);
+    sha256_end_hex(&hash, hex);
+    return strcmp(hex, sha256) == 0;
+}
+
+/* True if the path is a file of Carrel's own that nobody changed: content, mode and owner. */
+static bool is_own(const struct walk *w, const struct place *p, const char *name,
+                   const struct change_side *after) {
+    for (uint32_t i = 0; i < w->order->own_count; i++) {
+        const struct compare_own *own = &w->order->own[i];
+        if (strlen(own->path) == w->path_len && memcmp(own->path, w->path, w->path_len) == 0)
+            return after->mode == (S_IFREG | 0644) && after->uid == own->id &&
+                   after->gid == own->id && has_hash(p->after, name, own->sha256);
+    }
+    return false;
+}
+
 /* Writes the record of a change. Beyond the limits the change is only counted. */
 static void put_change(struct walk *w, const struct place *p, const char *name,
                        const struct pair *q, bool content) {
@@ -200,6 +227,7 @@ static void put_change(struct walk *w, const struct place *p, const char *name,
     }
     c->before = side_of(w, &q->before);
     c->after = side_of(w, &q->after);
+    c->own = is_own(w, p, name, &c->after);
     c->path = (struct bytes){w->path, w->path_len};
     c->target_before = read_target(p->before, name, &q->before, targets[0]);
     c->target_after = read_target(p->after, name, &q->after, targets[1]);

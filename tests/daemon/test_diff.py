@@ -270,3 +270,27 @@ def test_command_hides_what_carrel_wrote_for_the_network(daemon):
     assert text[:-1] == ["A /home/user/.pki/", "A /home/user/.pki/nssdb/", "A /home/user/.pki/nssdb/other  +1 -0", "A /tmp/cert9.db  +1 -0"], text
     assert text[-1].startswith("4 added, 0 modified, 0 deleted; "), text
     assert any("ca-certificates.crt" in line for line in shown(b.id, "--path", "/etc/ssl"))
+
+
+def test_command_shows_changes_of_what_carrel_wrote(daemon):
+    """A path of Carrel's own is not enough: an agent could hide its work there."""
+    def shown(b):
+        done = subprocess.run([PROGRAM, "diff", "--stat", b.id], env=daemon.env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done
+        return {line.split()[1] for line in done.stdout.splitlines()[:-1]}
+
+    def as_root(b, script):
+        assert isinstance(b.sh(script, user="root"), str)
+
+    b = Box(daemon, net=[{"target": "example.com"}])
+    b.sh("true")
+    assert shown(b) == set()  # the control
+    as_root(b, "echo 'APT::Update::Pre-Invoke {\"id\";};' >>/etc/apt/apt.conf.d/90carrel; echo x >>/etc/ssl/certs/ca-certificates.crt;"
+               "printf x >>/root/.pki/nssdb/cert9.db; chmod 777 /etc/brave/policies/managed; chmod 4644 /etc/chromium/policies/managed/carrel.json;"
+               "chown 1000 /etc/opt/edge/policies/managed/carrel.json; ln -sf /tmp/x /usr/local/share/ca-certificates/carrel.crt")
+    assert shown(b) >= {"/etc/apt/apt.conf.d/90carrel", "/etc/ssl/certs/ca-certificates.crt", "/root/.pki/nssdb/cert9.db", "/etc/brave/policies/managed/",
+                        "/etc/chromium/policies/managed/carrel.json", "/etc/opt/edge/policies/managed/carrel.json",
+                        "/usr/local/share/ca-certificates/carrel.crt"}
+    plain = Box(daemon)  # without network rules Carrel writes nothing
+    as_root(plain, "mkdir -p /etc/apt/apt.conf.d /etc/brave/policies/managed; echo mine >/etc/apt/apt.conf.d/90carrel; echo '{}' >/etc/brave/policies/managed/carrel.json")
+    assert shown(plain) >= {"/etc/apt/apt.conf.d/90carrel", "/etc/brave/policies/managed/carrel.json"}

@@ -20,10 +20,10 @@ struct head {
 static void numbers_of(const struct changes_record *r, uint64_t n[NUMBERS]) {
     const struct change *c = &r->change;
     if (r->type == CHANGES_CHANGE) {
-        const uint64_t all[NUMBERS] = {c->kind,       c->content,     c->before.mode,
-                                       c->before.uid, c->before.gid,  c->before.size,
-                                       c->after.mode, c->after.uid,   c->after.gid,
-                                       c->after.size, c->lines_added, c->lines_removed};
+        const uint64_t all[NUMBERS] = {
+            c->kind,        c->content,       c->before.mode, c->before.uid, c->before.gid,
+            c->before.size, c->after.mode,    c->after.uid,   c->after.gid,  c->after.size,
+            c->lines_added, c->lines_removed, c->own};
         memcpy(n, all, sizeof(all));
     } else if (r->type == CHANGES_END) {
         const uint64_t all[NUMBERS] = {r->end.added,      r->end.modified, r->end.deleted,
@@ -87,7 +87,7 @@ static bool sides_fit(const struct change *c) {
 static bool read_change(const uint64_t n[NUMBERS], const struct bytes parts[PARTS],
                         struct change *ret) {
     if (n[0] == 0 || n[0] >= CHANGE_KINDS || n[1] >= CONTENT_KINDS || !are_small(n + 2, 3) ||
-        !are_small(n + 6, 3))
+        !are_small(n + 6, 3) || n[12] > 1)
         return false;
     *ret = (struct change){
         .kind = (enum change_kind)n[0],
@@ -96,6 +96,7 @@ static bool read_change(const uint64_t n[NUMBERS], const struct bytes parts[PART
         .after = {(uint32_t)n[6], (uint32_t)n[7], (uint32_t)n[8], n[9]},
         .lines_added = n[10],
         .lines_removed = n[11],
+        .own = n[12] == 1,
         .path = parts[0],
         .target_before = parts[1],
         .target_after = parts[2],

@@ -45,6 +45,7 @@ struct change {
     enum change_kind kind;
     enum change_content content;
     struct change_side before, after;
+    bool own; /* the new content is what Carrel itself wrote for the network */
     uint64_t lines_added, lines_removed;
     struct bytes path;                        /* without a leading '/', never empty */
     struct bytes target_before, target_after; /* targets of a symbolic link */

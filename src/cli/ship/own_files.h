@@ -1,7 +1,8 @@
 /*
  * Files that Carrel itself writes into a machine with network rules, so that programs there trust
  * the network gate (service/net/trust.c). `carrel diff` leaves them out: they are not work of the
- * machine, and are never shipped.
+ * machine, and are never shipped. The daemon says which they are, by content, mode and owner: a
+ * path alone would let an agent hide its changes there.
  */
 #pragma once
 

@@ -84,6 +84,16 @@ void net_trust_again(struct live *l, service_done_fn *done, void *arg);
 /* Makes the machine trust the certificate authority of its network. Calls `done` also if that
  * failed. */
 void net_trust(struct live *l, service_done_fn *done, void *arg);
+/* A file that Carrel writes into the machine so that programs trust the network, mode 0644. */
+struct net_own {
+    const char *path, *bytes;
+    size_t n;
+    uint32_t user; /* id of its user and group */
+};
+typedef void net_own_fn(void *arg, const struct net_own *file);
+/* Calls fn for each of these files, as they were written unless the host's certificates changed
+ * since; for none if the machine has no authority. */
+void net_own_files(struct live *l, net_own_fn *fn, void *arg);
 /* Returns the environment variables that commands get for the network (certificates, placeholders
  * of secrets): alternating names and values. */
 const struct texts *net_env(struct live *l);

@@ -274,6 +274,64 @@ static bool put_chromium_policy(const struct buf *own, struct buf *ret) {
     return ok && buf_addf(ret, "\"]}\n");
 }
 
+/* ---- what the machine gets ---- */
+
+#define FIREFOX_DIR "/etc/firefox/policies"
+#define FIREFOX_NAME "policies.json"
+#define NSS_NAME "cert9.db"
+#define APT "/etc/apt/apt.conf.d/90carrel"
+static const char firefox[] = "{\"policies\":{\"Certificates\":{\"Install\":[\"" OWN "\"]}}}\n";
+static const char apt[] = "Acquire::http::Timeout \"300\";\nAcquire::https::Timeout \"300\";\n";
+static const struct {
+    uint32_t user;
+    const char *dir;
+} homes[] = {{0, "/root/.pki/nssdb"}, {1000, "/home/user/.pki/nssdb"}};
+
+/* Writes the certificate of the machine's authority, and the host's bundle with it. */
+static bool put_bundle(struct live *l, struct buf *own, struct buf *bundle) {
+    char *system DEFER_FREE = calloc(1, BUNDLE_MAX);
+    struct err err;
+    ssize_t n = system ? read_file_at(AT_FDCWD, BUNDLE, system, BUNDLE_MAX) : -1;
+    return authority_certificate(gate_authority(l->gate), own, &err) == 0 &&
+           buf_add(bundle, n > 0 ? system : "", n > 0 ? (size_t)n : 0) &&
+           buf_add(bundle, own->data, own->len);
+}
+
+static void tell_own(net_own_fn *fn, void *arg, const char *path, const char *bytes, size_t n) {
+    const struct net_own file = {.path = path, .bytes = bytes, .n = n};
+    fn(arg, &file);
+}
+
+void net_own_files(struct live *l, net_own_fn *fn, void *arg) {
+    struct buf own DEFER(buf_done) = BUF(PEM_MAX), bundle DEFER(buf_done) = BUF(BUNDLE_MAX);
+    struct buf java DEFER(buf_done) = BUF(BUNDLE_MAX), nss DEFER(buf_done) = BUF(MSG_CHUNK_MAX);
+    struct buf policy DEFER(buf_done) = BUF(PEM_MAX);
+    struct err err;
+    char path[128];
+    if (!gate_authority(l->gate) || !put_bundle(l, &own, &bundle) ||
+        !put_chromium_policy(&own, &policy))
+        return;
+    tell_own(fn, arg, BUNDLE, bundle.data, bundle.len);
+    tell_own(fn, arg, OWN, own.data, own.len);
+    tell_own(fn, arg, APT, apt, sizeof(apt) - 1);
+    tell_own(fn, arg, FIREFOX_DIR "/" FIREFOX_NAME, firefox, sizeof(firefox) - 1);
+    for (size_t i = 0; i < sizeof(policy_dirs) / sizeof(*policy_dirs); i++) {
+        snprintf(path, sizeof(path), "%s/carrel.json", policy_dirs[i]);
+        tell_own(fn, arg, path, policy.data, policy.len);
+    }
+    if (java_store(bundle.data, bundle.len, &java, &err) == 0)
+        tell_own(fn, arg, JAVA, java.data, java.len);
+    if (nss_store(own.data, own.len, &nss, &err) < 0)
+        return;
+    for (size_t i = 0; i < sizeof(homes) / sizeof(*homes); i++) {
+        snprintf(path, sizeof(path), "%s/" NSS_NAME, homes[i].dir);
+        const struct net_own file = {path, nss.data, nss.len, homes[i].user};
+        fn(arg, &file);
+    }
+}
+
+/* ---- writing it ---- */
+
 static void extra_written(void *arg, const struct frame *frame, const struct err *err) {
     (void)frame;
     (void)err; /* the machine has such a file of its own, which stays, or no such directory */
@@ -305,10 +363,6 @@ static void trust_put_extra(struct handing *h, uint32_t user, const char *dir, c
 /* Browsers without policies, such as Chromium's headless shell, read a database in the home of
  * their user. */
 static void put_homes(struct handing *h, const struct buf *own) {
-    static const struct {
-        uint32_t user;
-        const char *dir;
-    } homes[] = {{0, "/root/.pki/nssdb"}, {1000, "/home/user/.pki/nssdb"}};
     struct buf store DEFER(buf_done) = BUF(MSG_CHUNK_MAX);
     struct err err;
     bool is_host = strcmp(h->live->row.image, "host") == 0;
@@ -317,12 +371,11 @@ static void put_homes(struct handing *h, const struct buf *own) {
         return;
     }
     for (size_t i = 0; i < (is_host ? 2 : 1); i++)
-        trust_put_extra(h, homes[i].user, homes[i].dir, "cert9.db", store.data, store.len);
+        trust_put_extra(h, homes[i].user, homes[i].dir, NSS_NAME, store.data, store.len);
 }
 
 /* Browsers do not read the bundle of the system, but policies of the host's administrator. */
 static void put_browsers(struct handing *h, const struct buf *own) {
-    static const char firefox[] = "{\"policies\":{\"Certificates\":{\"Install\":[\"" OWN "\"]}}}\n";
     struct buf policy DEFER(buf_done) = BUF(PEM_MAX);
     char path[128];
     if (!put_chromium_policy(own, &policy)) {
@@ -334,19 +387,13 @@ static void put_browsers(struct handing *h, const struct buf *own) {
         snprintf(path, sizeof(path), "%s/carrel.json", policy_dirs[i]);
         trust_put_file(h, path, policy.data, policy.len);
     }
-    trust_put_extra(h, 0, "/etc/firefox/policies", "policies.json", firefox, sizeof(firefox) - 1);
+    trust_put_extra(h, 0, FIREFOX_DIR, FIREFOX_NAME, firefox, sizeof(firefox) - 1);
     put_homes(h, own);
 }
 
 static void hand_over(struct handing *h) {
-    static const char apt[] = "Acquire::http::Timeout \"300\";\nAcquire::https::Timeout \"300\";\n";
     struct buf own DEFER(buf_done) = BUF(PEM_MAX), bundle DEFER(buf_done) = BUF(BUNDLE_MAX);
-    char *system DEFER_FREE = calloc(1, BUNDLE_MAX);
-    struct err err;
-    ssize_t n = system ? read_file_at(AT_FDCWD, BUNDLE, system, BUNDLE_MAX) : -1;
-    if (authority_certificate(gate_authority(h->live->gate), &own, &err) < 0 ||
-        !buf_add(&bundle, n > 0 ? system : "", n > 0 ? (size_t)n : 0) ||
-        !buf_add(&bundle, own.data, own.len)) {
+    if (!put_bundle(h->live, &own, &bundle)) {
         h->failed = true;
         return;
     }
@@ -357,7 +404,7 @@ static void hand_over(struct handing *h) {
     put_java(h, &bundle);
     trust_put_file(h, OWN, own.data, own.len);
     put_browsers(h, &own);
-    trust_put_file(h, "/etc/apt/apt.conf.d/90carrel", apt, sizeof(apt) - 1);
+    trust_put_file(h, APT, apt, sizeof(apt) - 1);
 }
 
 /* Waits while a step (snapshot) is taken, unless the step itself calls this. */

@@ -9,6 +9,7 @@
 #include "base/defer.h"
 #include "machine/compare.h"
 #include "service/grants/bases.h"
+#include "service/net/live.h"
 #include "service/review/inner.h"
 #include "service/review/pack.h"
 #include "service/steps/barrier.h"
@@ -286,6 +287,16 @@ static int diff_check(struct diffing *d, struct err *err) {
     return -1;
 }
 
+static void add_own(void *arg, const struct net_own *file) {
+    struct compare_order *o = arg;
+    if (o->own_count == COMPARE_OWN_MAX)
+        return;
+    struct compare_own *own = &o->own[o->own_count++];
+    snprintf(own->path, sizeof(own->path), "%s", file->path + 1);
+    own->id = file->user;
+    sha256_hex(file->bytes, file->n, own->sha256);
+}
+
 /* Answers with an empty list: no layers differ, so there is nothing to compare. */
 static void answer_equal(struct diffing *d) {
     const struct changes_record end = {.type = CHANGES_END};
@@ -298,6 +309,7 @@ static void hold_and_view(struct diffing *d) {
     struct service *s = d->live->service;
     layers_hold(s, &d->from.hold, d->from.stack);
     layers_hold(s, &d->to.hold, d->to.stack);
+    net_own_files(d->live, add_own, &d->order);
     s->driver->view(d->live->machine, d->from.stack, from_known, d);
 }
 

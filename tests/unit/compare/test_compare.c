@@ -46,6 +46,15 @@ static void only_whole_orders_are_taken(void **state) {
     assert_false(compare_order_ok(o));
     o->disk_count = o->layer_count = 0;
     assert_false(compare_order_ok(o));
+    o->disk_count = 1;
+    o->own_count = COMPARE_OWN_MAX;
+    assert_true(compare_order_ok(o));
+    memset(o->own[1].path, 'a', sizeof(o->own[1].path));
+    assert_false(compare_order_ok(o));
+    o->own[1].path[0] = '\0';
+    o->own_count++;
+    assert_false(compare_order_ok(o));
+    o->own_count = 0;
     o->task = 9;
     assert_false(compare_order_ok(o));
     o->task = COMPARE_SIZES;
