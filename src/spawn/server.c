@@ -272,8 +272,8 @@ int server_start_undertaker(struct server *v) {
     return 0;
 }
 
-static void stop_undertaker(struct server *v) {
-    undertaker_close(&v->undertaker);
+/* Boxes whose work the undertaker did not finish are given to the next one. */
+static void forget_orders(struct server *v) {
     for (struct box *b = v->s->list; b; b = b->next) {
         b->burying = false;
         for (int i = 0; i < CHORES; i++)
@@ -292,8 +292,10 @@ static void hear_undertaker(struct server *v) {
             box->burying = false;
         v->undertaker_busy = false;
     }
-    if (r < 0)
-        stop_undertaker(v);
+    if (r < 0) {
+        undertaker_close(&v->undertaker);
+        forget_orders(v);
+    }
 }
 
 /* True if the mounts of the dead box are gone; otherwise starts removing them. */
@@ -486,7 +488,8 @@ static bool some_dying(const struct server *v) {
 }
 
 static void server_finish(struct server *v) {
-    stop_undertaker(v);
+    undertaker_leave(&v->undertaker);
+    forget_orders(v);
     for (struct box *b = v->s->list; b; b = b->next)
         spaces_close(b->held);
     uint64_t end = boot_ms() + FINISH_MS;

@@ -194,12 +194,25 @@ int undertaker_open(struct undertaker *u) {
     return 0;
 }
 
-void undertaker_close(struct undertaker *u) {
-    if (!u->pid)
-        return;
+static void undertaker_kill(struct undertaker *u) {
     close(u->socket);
     close(u->closed);
     kill(u->pid, SIGKILL);
+}
+
+void undertaker_close(struct undertaker *u) {
+    if (!u->pid)
+        return;
+    undertaker_kill(u);
+    while (waitpid(u->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    *u = UNDERTAKER_NONE;
+}
+
+void undertaker_leave(struct undertaker *u) {
+    if (!u->pid)
+        return;
+    undertaker_kill(u);
     int fd DEFER_CLOSE = pidfd_open(u->pid, 0);
     struct pollfd p = {.fd = fd, .events = POLLIN};
     if (fd >= 0)

@@ -37,11 +37,13 @@ bool spaces_held(const int held[HELD_SPACES]);
 void spaces_close(int held[HELD_SPACES]);
 
 int undertaker_open(struct undertaker *u);
-/*
- * Kills the process. The kernel may still remove a filesystem for it, for example one with a
- * million files, which no signal ends: this does not wait for more than a second.
- */
+/* Kills the process and waits for it: the next one must not do the same work at the same time. */
 void undertaker_close(struct undertaker *u);
+/*
+ * Kills the process when the spawner ends. The kernel may still remove a filesystem for it, for
+ * example one with a million files, which no signal ends: waits for a second at most.
+ */
+void undertaker_leave(struct undertaker *u);
 
 /*
  * Sends a copy of `fd` to the undertaker, which closes it after the caller closed its own
