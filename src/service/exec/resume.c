@@ -143,15 +143,10 @@ static void resume_streams(struct exec *x, struct msg_exec *exec, struct exec_fd
     fds->v[fds->count++] = x->log.fd;
 }
 
-static int resume_asks(struct exec *x, struct msg_exec *exec, struct exec_fds *fds) {
+static int resume_asks(struct exec *x) {
     struct err err;
-    int fd =
-        asks_are_allowed(x->live, CAPABILITY_ALL) ? asks_open(x->live, CAPABILITY_ALL, &err) : -1;
-    if (fd < 0)
-        return -1;
-    exec->flags |= MSG_EXEC_ASKS;
-    fds->v[fds->count++] = fd;
-    return fd;
+    return asks_are_allowed(x->live, CAPABILITY_ALL) ? asks_open(x->live, CAPABILITY_ALL, &err)
+                                                     : -1;
 }
 
 /* Input goes on where it was: offsets of the guest begin with 0 again. */
@@ -183,7 +178,11 @@ void exec_resume(struct exec *x) {
                             .cwd = {.s = "/", .n = 1},
                             .argv = {.v = words}};
     resume_streams(x, &exec, &fds);
-    int asks DEFER_CLOSE = resume_asks(x, &exec, &fds);
+    int asks DEFER_CLOSE = resume_asks(x);
+    if (asks >= 0) {
+        exec.flags |= MSG_EXEC_ASKS;
+        fds.v[fds.count++] = asks;
+    }
     fds.v[fds.count++] = state;
     x->resuming = x->sent = true;
     x->resumed_ms = loop_now_ms(x->service->loop);
