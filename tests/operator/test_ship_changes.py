@@ -5,6 +5,7 @@ import os
 import re
 import struct
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -205,6 +206,16 @@ def test_changes_are_reviewed_while_the_machine_changes_them(carrel, daemon, mac
     for _ in range(20):
         done = carrel("ship", "work:/home/user/project", project)
         assert "M  src/a.c" in done.stdout or re.search("became shorter|changed while it was read", done.stderr), done
+
+
+def test_reviews_wait_for_each_other(daemon, machine):
+    """Also if more reviews run at once than comparisons may, no untouched file is packed."""
+    changed(daemon, machine, "head -c 20000000 /dev/urandom >large")
+    with ThreadPoolExecutor(8) as pool:
+        sets = list(pool.map(lambda _: freeze(daemon, machine, changes_only=True), range(8)))
+    assert [s["changes_only"] for s in sets] == [True] * 8
+    assert len({s["sha256"] for s in sets}) == 1
+    assert freeze(daemon, machine, changes_only=True)["changes_only"]  # no reservation is lost
 
 
 def test_changes_are_reviewed_after_a_restart_of_the_daemon(carrel, daemon, machine, project):

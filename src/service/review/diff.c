@@ -80,8 +80,32 @@ bool comparison_begin(struct service *s) {
     return true;
 }
 
+bool comparison_await(struct service *s, struct comparison_wait *w) {
+    struct service_review *r = s->review;
+    if (comparison_begin(s)) {
+        loop_defer(s->loop, &w->call);
+        return true;
+    }
+    if (r->waiting >= COMPARISONS_WAITING_MAX)
+        return false;
+    w->next = NULL;
+    *(r->first ? &r->last->next : &r->first) = w;
+    r->last = w;
+    r->waiting++;
+    return true;
+}
+
+/* The next one that waits gets the reservation. */
 void comparison_end(struct service *s) {
-    s->review->comparing--;
+    struct service_review *r = s->review;
+    struct comparison_wait *w = r->first;
+    if (!w) {
+        r->comparing--;
+        return;
+    }
+    r->first = w->next;
+    r->waiting--;
+    loop_defer(s->loop, &w->call);
 }
 
 static void diff_finish(struct diffing *d, const struct err *err) {

@@ -313,8 +313,9 @@ static int pack_granted(struct freezing *f, struct err *err) {
     if (!l)
         return -1;
     f->changes_only = f->wants_changes && strcmp(f->path, f->slice) == 0;
-    if (f->changes_only && changes_pack(l, &f->grant, f->fd, changes_packed, f))
-        return 0;
+    int begun = f->changes_only ? changes_pack(l, &f->grant, f->fd, changes_packed, f, err) : 0;
+    if (begun)
+        return begun < 0 ? -1 : 0;
     f->changes_only = false;
     return pack_dir(f, err);
 }

@@ -14,6 +14,7 @@
 /* One run of carrel-compare, on a worker. */
 struct changes_packing {
     struct live *live;
+    struct comparison_wait wait;
     int upper, disk, userns;
     int archive; /* owned by the caller */
     struct sha256 hash;
@@ -24,15 +25,19 @@ struct changes_packing {
     void *arg;
 };
 
-static void packing_finish(struct changes_packing *p, const struct err *err) {
-    comparison_end(p->live->service);
-    p->done(p->arg, err ? NULL : &p->packed, err);
+static void packing_free(struct changes_packing *p) {
     close_fd(&p->upper);
     close_fd(&p->disk);
     close_fd(&p->userns);
     buf_done(&p->packed.list);
     live_unref(p->live);
     free(p);
+}
+
+static void packing_finish(struct changes_packing *p, const struct err *err) {
+    comparison_end(p->live->service);
+    p->done(p->arg, err ? NULL : &p->packed, err);
+    packing_free(p);
 }
 
 /* ---- on a worker ---- */
@@ -84,6 +89,19 @@ static void packing_disk_known(void *arg, int disk, int userns, const struct err
         loop_work(p->live->service->loop, packing_run, packing_over, p);
 }
 
+/* The machine may have ended while this waited. */
+static void packing_begin(void *arg) {
+    struct changes_packing *p = arg;
+    struct live *l = p->live;
+    struct err err;
+    if (l->machine) {
+        l->service->driver->disk(l->machine, NULL, packing_disk_known, p);
+        return;
+    }
+    live_state_error(l, &err);
+    packing_finish(p, &err);
+}
+
 uint32_t grant_number(const struct grant_row *grant) {
     json_t *detail = json_loads(grant->detail ? grant->detail : "{}", 0, NULL);
     const json_t *number = json_object_get(detail, "number");
@@ -100,13 +118,14 @@ static int open_upper_of(const struct live *l, const struct grant_row *grant) {
     return fcntl(l->machine->uppers[n], F_DUPFD_CLOEXEC, 3);
 }
 
-bool changes_pack(struct live *l, const struct grant_row *grant, int archive, pack_done_fn *done,
-                  void *arg) {
+int changes_pack(struct live *l, const struct grant_row *grant, int archive, pack_done_fn *done,
+                 void *arg, struct err *err) {
     int upper DEFER_CLOSE = open_upper_of(l, grant);
-    if (upper < 0 || !comparison_begin(l->service))
-        return false;
+    if (upper < 0)
+        return 0;
     struct changes_packing *p = xnew(struct changes_packing);
     *p = (struct changes_packing){.live = l,
+                                  .wait = {.call = {.fn = packing_begin, .arg = p}},
                                   .upper = TAKE_FD(upper),
                                   .disk = -1,
                                   .userns = -1,
@@ -116,6 +135,10 @@ bool changes_pack(struct live *l, const struct grant_row *grant, int archive, pa
                                   .arg = arg};
     sha256_init(&p->hash);
     live_ref(l);
-    l->service->driver->disk(l->machine, NULL, packing_disk_known, p);
-    return true;
+    if (comparison_await(l->service, &p->wait))
+        return 1;
+    packing_free(p);
+    err_set(err, ERR_BUSY, "%d change sets wait to be packed, which is the limit",
+            COMPARISONS_WAITING_MAX);
+    return err_remedy(err, "try again when some are complete");
 }

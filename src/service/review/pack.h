@@ -21,9 +21,10 @@ typedef void pack_done_fn(void *arg, struct packed *what, const struct err *err)
 uint32_t grant_number(const struct grant_row *grant);
 
 /*
- * Writes the archive to `archive`, which stays open until `done` is called, from the loop. Returns
- * false, without a call of `done`, if the changes cannot be packed this way: the upper (the
- * directory of the changes) is unknown, or too many comparisons run.
+ * Writes the archive to `archive`, which stays open until `done` is called, from the loop. Waits
+ * while too many comparisons run: packing the whole directory instead would read every file.
+ * Returns 1; 0, if the upper (the directory of the changes) is unknown; or -1, if too many wait.
+ * `done` is called only after 1.
  */
-bool changes_pack(struct live *l, const struct grant_row *grant, int archive, pack_done_fn *done,
-                  void *arg);
+int changes_pack(struct live *l, const struct grant_row *grant, int archive, pack_done_fn *done,
+                 void *arg, struct err *err);
