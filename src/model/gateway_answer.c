@@ -1,5 +1,6 @@
 /* Answers of the gateway: refusals, and what a provider sends, with its usage. */
 #include <string.h>
+#include <strings.h>
 
 #include "base/defer.h"
 #include "model/gateway_inner.h"
@@ -114,6 +115,12 @@ static void copy_field(char *to, size_t size, const struct fetch *fetch, const c
     snprintf(to, size, "%s", value && strlen(value) < size ? value : "");
 }
 
+/* The gateway asks for no compression, and finds no key in a compressed answer. */
+static bool is_compressed(const struct fetch *fetch) {
+    const char *coding = fetch_field(fetch, "Content-Encoding");
+    return coding && coding[0] && strcasecmp(coding, "identity") != 0;
+}
+
 /* Writes the fields of the answer to the client; first: how many of the passed ones to leave out.
  */
 static void answer_fields(const struct forward *f, struct http_pair *ret, char limit[24],
@@ -134,13 +141,13 @@ static void answer_on_head(void *arg, const struct fetch *fetch, int status) {
     struct http_pair fields[GATEWAY_PASSED_COUNT + 3] = {{"Content-Type", "text/event-stream"}};
     char limit[24];
     f->status = status;
-    f->is_unmasked = !gateway_mask_start(f);
+    f->is_unmasked = !gateway_mask_start(f) || is_compressed(fetch);
     for (size_t i = 0; i < GATEWAY_PASSED_COUNT; i++) {
         copy_field(f->passed[i], sizeof(f->passed[i]), fetch, passed_names[i]);
         if (!gateway_mask_field(f, f->passed[i], sizeof(f->passed[i])))
             f->passed[i][0] = '\0';
     }
-    if (status != 200 || !f->stream)
+    if (status != 200 || !f->stream || f->is_unmasked)
         return;
     f->reader = model_stream_new(f->codec, NULL, NULL);
     f->begun = true;

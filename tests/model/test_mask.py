@@ -1,5 +1,6 @@
 """A provider that repeats the owner's key in its answer, in any form and any pieces: the machine gets stars."""
 import base64
+import gzip
 import json
 
 import pytest
@@ -63,6 +64,20 @@ def test_a_key_in_a_stream_is_masked_across_its_pieces(echo, form, size):
             assert (stars > 0) == (text == OWNER) and (b"[DONE]" in answer or b"message_stop" in answer)
             usual = "".join(records("TEXT")).encode()
             assert answer.split(b"TEXT")[0][:40] == usual[:40]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_compressed_answer_is_not_passed_on(echo, stream):
+    """The gateway asks for none, and could not find the key in it. The control is not compressed."""
+    gateway, server = echo
+    plain = ("".join(chat_stream(OWNER)) if stream else json.dumps(chat_answer(OWNER))).encode()
+    kind = "text/event-stream" if stream else "application/json"
+    for coding in ("gzip", "GZIP", "identity, gzip", "identity"):
+        body = plain if coding == "identity" else gzip.compress(plain)
+        server.answer = lambda r: (200, {"Content-Type": kind, "Content-Length": str(len(body)), "Content-Encoding": coding}, [body])
+        status, answer, _ = gateway.post("/v1/chat/completions", {"model": "m", "messages": [], "stream": stream})
+        assert (status == 200 and b"***" in answer) == (coding == "identity"), (coding, status, answer)
+        assert b"\x1f\x8b" not in answer
 
 
 def test_the_usage_of_a_masked_stream_is_paid(echo):
