@@ -76,7 +76,7 @@ def test_me_tells_of_models_only_if_they_can_be_reached(daemon):
     closed, other, allowed = daemon.machine(), daemon.machine(net=[{"target": "example.com"}]), daemon.machine(models={"allow": True})
     assert "Models:" not in told(daemon, closed, "carrel me") and "models" not in json.loads(told(daemon, closed, "carrel me --json"))
     assert "Models:" not in told(daemon, other, "carrel me")
-    assert "Models: http://models.carrel; 0 tokens used in 0 calls.\n" in told(daemon, allowed, "carrel me")
+    assert "Models: http://models.carrel; 0 tokens used in 0 calls.\n" in told(daemon, allowed, "carrel me"), told(daemon, allowed, "carrel me")
     daemon.post(f"/v1/machines/{closed}/net/rules", {"target": "http://models.carrel/v1", "action": "ask"})
     assert "Models: http://models.carrel" in told(daemon, closed, "carrel me")
 

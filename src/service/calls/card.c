@@ -30,7 +30,7 @@ static void card_put(struct live *l, struct jot *j) {
     jot_string(j, "kind", view.kind);
     jot_string(j, "image", view.image ? view.image : "host");
     card_put_time(l, j);
-    if (net_reaches_models(l) && models_put(l, &k) && !k.failed)
+    if (net_reaches_models(l) && (models_put(l, &k) || models_put_unused(l, &k)))
         jot_raw(j, "models", models.data);
     if (net_describe(l, &net))
         jot_raw(j, "rights", net.data);

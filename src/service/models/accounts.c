@@ -101,6 +101,20 @@ void models_put_money(struct jot *j, const char *name, uint64_t micro) {
     jot_raw(j, name, text);
 }
 
+static bool put_account(struct jot *j, const struct account_row *row, const struct cost *left) {
+    jot_object(j, NULL);
+    jot_u64(j, "calls", row->calls);
+    jot_u64(j, "tokens", row->spent_tokens);
+    models_put_money(j, "money", row->spent_micro);
+    jot_u64(j, "held_tokens", row->held_tokens);
+    if (left->tokens != UINT64_MAX)
+        jot_u64(j, "tokens_left", left->tokens);
+    if (left->micro != UINT64_MAX)
+        models_put_money(j, "money_left", left->micro);
+    jot_end(j, '}');
+    return !j->failed;
+}
+
 bool models_put(const struct live *l, struct jot *j) {
     struct account_row row;
     struct cost left;
@@ -110,15 +124,18 @@ bool models_put(const struct live *l, struct jot *j) {
     if (store_account_get(l->service->store, id, &row, &err) < 0 ||
         store_account_left(l->service->store, id, &left, &err) < 0)
         return false;
-    jot_object(j, NULL);
-    jot_u64(j, "calls", row.calls);
-    jot_u64(j, "tokens", row.spent_tokens);
-    models_put_money(j, "money", row.spent_micro);
-    jot_u64(j, "held_tokens", row.held_tokens);
-    if (left.tokens != UINT64_MAX)
-        jot_u64(j, "tokens_left", left.tokens);
-    if (left.micro != UINT64_MAX)
-        models_put_money(j, "money_left", left.micro);
-    jot_end(j, '}');
-    return !j->failed;
+    return put_account(j, &row, &left);
+}
+
+bool models_put_unused(const struct live *l, struct jot *j) {
+    const struct conf *conf = l->service->conf;
+    const struct account_row none = {0};
+    struct cost left;
+    struct err err;
+    char id[ACCOUNT_ID_SIZE];
+    account_of("owner", l->row.owner, id);
+    if (store_account_left(l->service->store, id, &left, &err) < 0)
+        left = (struct cost){conf->owner_tokens ? conf->owner_tokens : UINT64_MAX,
+                             conf->owner_micro ? conf->owner_micro : UINT64_MAX};
+    return put_account(j, &none, &left);
 }

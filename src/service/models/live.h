@@ -22,3 +22,5 @@ int models_inherit(struct live *l, const struct live *from, struct err *err);
 void models_detach(struct live *l); /* ends the calls of the machine */
 /* Writes the account as a JSON object; false: the machine never called a model. */
 bool models_put(const struct live *l, struct jot *j);
+/* Writes the account that the machine's first call would get: nothing is used yet. */
+bool models_put_unused(const struct live *l, struct jot *j);
