@@ -1,9 +1,11 @@
 """Files by URL: a ticket moves one file of one machine, once, for its owner, in one direction."""
+import contextlib
 import hashlib
 import json
 import os
 import pathlib
 import socket
+import sqlite3
 import subprocess
 import threading
 import urllib.parse
@@ -280,6 +282,27 @@ def test_uploads_of_strangers_taint_the_machine(agent, daemon, anybody, token):
     anybody.request("GET", ticket(agent, "/home/user/a", "download"), raw=True)
     assert source(daemon, machine) is None
     anybody.put(ticket(agent, "/home/user/a", "upload"), b"x")
+    assert source(daemon, machine) == "upload by URL"
+
+
+def change(daemon, sql):
+    with contextlib.closing(sqlite3.connect(daemon.home / "carrel.db", timeout=60)) as db, db:
+        db.execute(sql)
+
+
+def test_an_upload_whose_taint_cannot_be_stored_writes_nothing(agent, daemon, anybody):
+    """The next daemon would know nothing of the taint. The control is an upload of the owner, which taints nothing."""
+    machine, path = own(agent), ticket(agent, "/home/user/theirs", "upload")
+    change(daemon, """CREATE TRIGGER refuse_taint BEFORE INSERT ON networks WHEN instr(NEW.policy, '"tainted":"')
+                      BEGIN SELECT RAISE(ABORT, 'no room for a taint'); END""")
+    try:
+        daemon.put(ticket(agent, "/home/user/own", "upload"), b"x")
+        with pytest.raises(Refused, match="no room for a taint"):
+            anybody.put(path, b"x")
+    finally:
+        change(daemon, "DROP TRIGGER refuse_taint")
+    assert "own" in names(daemon, machine) and "theirs" not in names(daemon, machine)
+    anybody.put(path, b"x")
     assert source(daemon, machine) == "upload by URL"
 
 

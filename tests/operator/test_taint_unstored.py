@@ -299,4 +299,5 @@ def test_an_image_that_gets_no_name_is_tainted_by_then(daemon):
 def test_every_flow_of_the_table_is_refused_somewhere():
     tried = {name for name, _ in CASES} | {"changeset"}
     assert FLOWS - tried == {"network",  # gate/test_taint.py
-                             "tools"}  # mcp/test_taint.py
+                             "tools",  # mcp/test_taint.py
+                             "upload"}  # mcp/test_transfer.py
