@@ -315,7 +315,7 @@ def test_commands_of_an_older_database_are_not_said_to_have_never_begun(fresh):
         for i, (new, state) in enumerate([(BEGAN, 2), (NEVER, 1)]):
             db.execute("INSERT INTO execs SELECT ?, machine, owner, number + ?, flags, ?, exit_code, signal,"
                        " reason, created_ms, 0, 0, timeout_ms, user_us, system_us, wall_us, max_rss_kb, out_bytes, err_bytes, user,"
-                       " out_log, err_log, NULL, request_hash, argv, cwd, NULL, 0 FROM execs WHERE id = ?", (new, 9 + i, state, x))
+                       " out_log, err_log, NULL, request_hash, argv, cwd, NULL, 0, NULL FROM execs WHERE id = ?", (new, 9 + i, state, x))
     d.start()
     began = d.wait(m, BEGAN)
     assert began["state"] == "unknown" and "was not recorded" in began["reason"]
