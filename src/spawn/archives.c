@@ -22,6 +22,7 @@
 #include "base/parse.h"
 #include "spawn/disk/layers.h"
 #include "spawn/disk/tree.h"
+#include "spawn/disk/wipe.h"
 #include "spawn/make/mounts.h"
 #include "spawn/spawner.h"
 #include "spawn/undertaker.h"
@@ -469,7 +470,7 @@ static int check_left(struct spawner *s, const char *id, struct err *err) {
 
 int archives_wipe(struct spawner *s, const struct plan_message *m, struct undertaker *u,
                   struct err *err) {
-    char id[IMAGE_ID_SIZE + 1], to[IMAGE_ID_SIZE + 32];
+    char id[IMAGE_ID_SIZE + 1];
     size_t n = strcspn(m->text, "/");
     bool left = strcmp(m->text + n, "/root") == 0;
     snprintf(id, sizeof(id), "%.*s", (int)(n < sizeof(id) ? n : sizeof(id) - 1), m->text);
@@ -483,11 +484,9 @@ int archives_wipe(struct spawner *s, const struct plan_message *m, struct undert
         ready_forget(s, id);
         sealed_forget(s, id);
     }
-    if (mkdirat(s->store, "trash", 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "cannot create the trash directory in the store directory");
-    snprintf(to, sizeof(to), "trash/%s", id_new('t').text);
-    if (renameat(s->store, m->text, s->store, to) < 0 && errno != ENOENT)
-        return err_sys(err, "cannot move image '%s' to the trash directory", id);
+    int r = trash_put(s->store, m->text, id_new('t').text);
+    if (r < 0 && r != -ENOENT)
+        return err_num(err, r, "cannot move image '%s' to the trash directory", id);
     /*
      * If the undertaker (the process that deletes files) is too busy or dies, the next spawner
      * empties the trash.

@@ -15,6 +15,7 @@
 #include "spawn/disk/layers.h"
 #include "spawn/disk/tree.h"
 #include "spawn/disk/upkeep.h"
+#include "spawn/disk/wipe.h"
 #include "spawn/make/mounts.h"
 #include "spawn/spawner.h"
 #include "spawn/undertaker.h"
@@ -224,15 +225,12 @@ int upper_copy(struct spawner *s, struct plan_message *m, struct undertaker *u, 
 /* ---- SHED (delete saved layers) ---- */
 
 static int remove_disk(struct spawner *s, const char *name, struct undertaker *u) {
-    char to[2 * ID_SIZE];
     int all DEFER_CLOSE = open_saved(s, false);
     if (all < 0)
         return all == -ENOENT ? 0 : all;
-    if (mkdirat(all, "trash", 0700) < 0 && errno != EEXIST)
-        return -errno;
-    snprintf(to, sizeof(to), "trash/%s", id_new('t').text);
-    if (renameat(all, name, all, to) < 0 && errno != ENOENT)
-        return -errno;
+    int r = trash_put(all, name, id_new('t').text);
+    if (r < 0 && r != -ENOENT)
+        return r;
     /*
      * If the undertaker (the process that deletes files) is busy or dies, the next request deletes
      * the rest.

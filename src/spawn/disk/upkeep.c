@@ -17,6 +17,7 @@
 #include "spawn/disk/layers.h"
 #include "spawn/disk/merge.h"
 #include "spawn/disk/saved.h"
+#include "spawn/disk/wipe.h"
 #include "spawn/spawner.h"
 
 enum { KEEP_MAX = 4096 };
@@ -88,12 +89,9 @@ static bool is_used(const struct shed *plan, uint32_t number) {
  * is renamed to be the trash. If that fails too, a snapshot can still be destroyed at once.
  */
 static int throw_one(int disk, const char *name) {
-    char path[32];
-    snprintf(path, sizeof(path), "trash/%s", name);
-    bool none = mkdirat(disk, "trash", 0700) < 0 && errno != EEXIST;
-    if (renameat(disk, name, disk, none ? "trash" : path) == 0)
+    int r = trash_put(disk, name, name);
+    if (r == 0 || renameat(disk, name, disk, "trash") == 0)
         return 0;
-    int r = -errno;
     return btrfs_destroy(disk, name) == 0 ? 0 : r;
 }
 

@@ -3,15 +3,35 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/banned.h"
 #include "base/defer.h"
 #include "base/fs/dir.h"
 #include "spawn/disk/btrfs.h"
+
+enum { TRASH_TRIES = 1000 };
+
+/* wipe_trash() deletes an empty trash directory, also between mkdirat() and renameat(). */
+int trash_put(int disk, const char *name, const char *as) {
+    char to[NAME_MAX + 16];
+    struct stat st;
+    snprintf(to, sizeof(to), "trash/%s", as);
+    for (int i = 0; i < TRASH_TRIES; i++) {
+        if (mkdirat(disk, "trash", 0700) < 0 && errno != EEXIST)
+            return -errno;
+        if (renameat(disk, name, disk, to) == 0)
+            return 0;
+        if (errno != ENOENT || fstatat(disk, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            return -errno;
+    }
+    return -EBUSY;
+}
 
 /* True: the entry was deleted or moved to the trash. */
 static bool remove_entry(int trash, int dir, const char *name) {

@@ -1,6 +1,8 @@
 /* Stacks of layers as text, the mount table of a box, and removing what boxes wrote. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -123,7 +125,44 @@ static void trash_goes_however_deep(void **state) {
     assert_int_equal(rmdir(dir), 0);
 }
 
+/* A disk whose trash a thread deletes as soon as it is empty, as the last act of wipe_trash(). */
+struct wiped_disk {
+    int top;
+    atomic_bool ends;
+};
+
+static void *delete_trash_until_the_end(void *arg) {
+    struct wiped_disk *d = arg;
+    while (!d->ends)
+        unlinkat(d->top, "trash", AT_REMOVEDIR);
+    return NULL;
+}
+
+static void a_tree_goes_to_the_trash_while_the_trash_is_deleted(void **state) {
+    (void)state;
+    char dir[] = "/tmp/carrel-wipe-XXXXXX", name[16];
+    pthread_t thread;
+    assert_non_null(mkdtemp(dir));
+    struct wiped_disk d = {.top = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    assert_int_equal(trash_put(d.top, "tree", "0"), -ENOENT);
+    assert_int_equal(pthread_create(&thread, NULL, delete_trash_until_the_end, &d), 0);
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof(name), "t%d", i);
+        assert_int_equal(mkdirat(d.top, "tree", 0700), 0);
+        assert_int_equal(trash_put(d.top, "tree", name), 0);
+        assert_int_equal(faccessat(d.top, "tree", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+        snprintf(name, sizeof(name), "trash/t%d", i);
+        assert_int_equal(unlinkat(d.top, name, AT_REMOVEDIR), 0);
+    }
+    d.ends = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    wipe_trash(d.top);
+    close(d.top);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 UNIT_MAIN(cmocka_unit_test(what_is_printed_parses_again),
           cmocka_unit_test(anything_else_is_refused), cmocka_unit_test(a_stack_has_an_end),
           cmocka_unit_test(mounts_are_read_with_their_escapes),
-          cmocka_unit_test(trash_goes_however_deep))
+          cmocka_unit_test(trash_goes_however_deep),
+          cmocka_unit_test(a_tree_goes_to_the_trash_while_the_trash_is_deleted))
