@@ -104,7 +104,7 @@ static struct ticket *ticket_make(struct service *s, const struct caller *who,
                                   const char *text) {
     struct ticket *t = xnew(struct ticket);
     *t = (struct ticket){.path = xstrdup(r->path),
-                         .user = xstrdup(r->user ? r->user : "user"),
+                         .user = r->user ? xstrdup(r->user) : NULL,
                          .way = r->way,
                          .who = *who,
                          .expires_ms = loop_now_ms(s->loop) + r->life_s * 1000,

@@ -32,7 +32,7 @@ struct ticket_request {
 struct ticket {
     char hash[TICKET_SIZE]; /* key in the table of tickets */
     char machine[ID_SIZE];
-    char *path, *user;
+    char *path, *user; /* user NULL: the user of the machine */
     enum ticket_way way;
     struct caller who; /* the caller that asked for it, with its rights then */
     char talk[TICKET_TALK_SIZE];

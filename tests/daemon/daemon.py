@@ -133,10 +133,12 @@ class Client:
         finally:
             os.close(fd)
 
-    def ticket(self, way):
-        """For a file of a new machine, as a client of MCP gets it from the tool `transfer`."""
-        machine, session = self.machine(), {}
-        self.exec(machine, "echo hello >note")
+    def ticket(self, way, machine=None, path="/home/user/note"):
+        """For a file of this or a new machine, as a client of MCP gets it from the tool `transfer`."""
+        session = {}
+        if not machine:
+            machine = self.machine()
+            self.exec(machine, "echo hello >note")
 
         def ask(method, **params):
             c = self.connect()
@@ -150,7 +152,7 @@ class Client:
             return json.loads(re.search(r"\{.*\}", content)[0])["result"]
 
         ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "test", "version": "1"})
-        told = ask("tools/call", name="transfer", arguments={"path": "/home/user/note", "way": way})
+        told = ask("tools/call", name="transfer", arguments={"path": path, "way": way})
         return told["structuredContent"]["url"].rsplit("/", 1)[1]
 
     def grant(self, machine, kind, what, **fields):

@@ -552,6 +552,24 @@ def test_copies_belong_to_the_user_of_the_image(daemon, owned, tmp_path):
     assert (tmp_path / "back").read_text() == "one\n" and (tmp_path / "back-tree/sub/deep").read_text() == "two\n"
 
 
+def test_files_by_url_belong_to_the_user_of_the_image(daemon, owned):
+    machine, ids = owned
+
+    def by_url(method, body=None):
+        c = daemon.connect()
+        c.request(method, "/v1/transfers/" + daemon.ticket("upload" if body else "download", machine, "/open/file"), body=body)
+        answer = c.getresponse()
+        text = answer.read()
+        c.close()
+        assert answer.status == 200, text
+        return text
+
+    by_url("PUT", b"one\n")
+    assert ids_of(daemon, machine, "/open/file") == [ids]
+    daemon.exec(machine, "chmod 600 /open/file", user="root")
+    assert by_url("GET") == b"one\n"
+
+
 def test_relative_path_of_a_copy_starts_at_the_home_of_the_user(daemon, owned, tmp_path):
     machine, ids = owned
     home = daemon.get(f"/v1/machines/{machine}")["home"]
