@@ -17,12 +17,14 @@
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
 
-enum { PAUSE_AGAIN_MS = 2000 };
+enum { PAUSE_AGAIN_MS = 2000, PAUSE_LOOK_MS = 50, PAUSE_LOOKS = 100 };
 
 struct pausing {
     struct live *live;
     struct loop_call call;
     struct loop_timer *timer;
+    loop_fn *next;  /* what the timer calls */
+    unsigned looks; /* how often the machine was in use */
     machine_done_fn *done;
     void *arg;
 };
@@ -66,6 +68,16 @@ static void pausing_freeze(struct pausing *p, const struct err *why) {
 
 /* ---- the files ---- */
 
+static void pausing_timer(void *arg) {
+    struct pausing *p = arg;
+    p->next(p);
+}
+
+static void pausing_later(struct pausing *p, loop_fn *next, uint64_t delay_ms) {
+    p->next = next;
+    loop_timer_start(p->timer, delay_ms, 0);
+}
+
 static void pausing_end_box(void *arg);
 
 static void pausing_box_gone(void *arg, const struct err *err) {
@@ -73,7 +85,7 @@ static void pausing_box_gone(void *arg, const struct err *err) {
     struct live *l = p->live;
     if (err && err->code != ERR_NOT_FOUND) {
         log_line(LOG_WARN, "service", "end the box of a machine: %s id=%s", err->text, l->row.id);
-        loop_timer_start(p->timer, PAUSE_AGAIN_MS, 0);
+        pausing_later(p, pausing_end_box, PAUSE_AGAIN_MS);
         return;
     }
     barrier_open(l);
@@ -101,7 +113,10 @@ static void pausing_shelved(void *arg, const struct err *err) {
     pausing_end_box(p);
 }
 
-/* Runs after the requests that waited for the step: one of them may use the machine now. */
+/*
+ * Runs after the requests that waited for the step: one of them may use the machine now. Such
+ * requests end soon, so this looks again for five seconds.
+ */
 static void pausing_shelve(void *arg) {
     struct pausing *p = arg;
     struct live *l = p->live;
@@ -110,6 +125,10 @@ static void pausing_shelve(void *arg) {
         !machine_is_asked(l->machine) && !execs_running(l) && steps_are_at_rest(l)) {
         barrier_close(l);
         steps_shelve(l, pausing_shelved, p);
+        return;
+    }
+    if (l->machine && !l->ending && !l->watched && p->looks++ < PAUSE_LOOKS) {
+        pausing_later(p, pausing_shelve, PAUSE_LOOK_MS);
         return;
     }
     err_set(&err, ERR_BUSY, "the machine is in use");
@@ -149,7 +168,7 @@ static bool pausing_may_store(struct live *l) {
 void pause_machine(struct live *l, enum state_by by, machine_done_fn *done, void *arg) {
     struct pausing *p = xnew(struct pausing);
     *p = (struct pausing){.live = l, .done = done, .arg = arg};
-    p->timer = loop_timer_new(l->service->loop, pausing_end_box, p);
+    p->timer = loop_timer_new(l->service->loop, pausing_timer, p);
     live_ref(l);
     if (pausing_may_store(l))
         execs_store(l, by, pausing_stored, p);
