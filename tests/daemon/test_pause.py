@@ -14,6 +14,7 @@ from carrel import BUILD
 from daemon import Daemon, Refused
 from small_home import SmallHome, why_not
 from test_asleep import boxes
+from test_cells_bad import workers
 from test_durable import restart_host
 
 IMAGE = "programs"
@@ -231,6 +232,65 @@ def test_carrel_exec_waits_for_a_paused_cell(host, whole):
     resume(host, m)
     rest, err = p.stdout.read(), p.stderr.read()
     assert ((first + rest).decode(), err, p.wait()) == (TICKS, b"", 7)
+    host.delete(f"/v1/machines/{m}")
+
+
+def test_carrel_exec_with_one_pipe_for_both_streams(host, whole):
+    """The log of stderr has ended before the command begins."""
+    m = new(host)
+    p = subprocess.Popen([str(BUILD / "carrel"), "exec", m, "--", "ticks"], env=host.env, stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    first = b"".join(p.stdout.readline() for _ in range(3))
+    for _ in range(2):
+        assert pause(host, m) == "paused" and m not in boxes(host), host.last_lines()
+        resume(host, m)
+    assert ((first + p.stdout.read()).decode(), p.wait()) == (TICKS, 7)
+    x = host.get(f"/v1/machines/{m}/execs")["execs"][0]["id"]
+    ended(host, m, x, whole)
+    host.delete(f"/v1/machines/{m}")
+
+
+def is_written(path):
+    """True once a worker has written the whole file of its program."""
+    with contextlib.suppress(OSError), open(path, "rb") as f:
+        f.seek(-8, os.SEEK_END)
+        return f.read() == b"CRLPAUSD"
+    return False
+
+
+def worker_of(mark):
+    """A pidfd of the process that the guest has started for the command with this word."""
+    pid = workers(mark)[0]
+    return os.pidfd_open(pid)
+
+
+@pytest.mark.parametrize("how", ["worker", "request"])
+def test_command_that_is_killed_while_it_is_stored(host, whole, how):
+    """It ends, or it is stored and goes on. A kill that was answered is never undone."""
+    m = new(host)
+    for n in range(12):
+        mark = f"mark-{how}-{n}"
+        x = start(host, m, "ticks", mark, lines=1)
+        fd = worker_of(mark)
+        t = threading.Thread(target=pause, args=(host, m))
+        t.start()
+        host.until(lambda: is_written(host.home / "stored" / m / x) or not t.is_alive())
+        threading.Event().wait(0.001 * n)
+        if how == "worker":
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        else:
+            host.delete(f"/v1/machines/{m}/execs/{x}")
+        os.close(fd)
+        t.join()
+        resume(host, m)
+        r = host.wait(m, x)
+        if how == "worker" and r.get("signal") != signal.SIGKILL:
+            ended(host, m, x, whole)
+        else:
+            assert r["signal"] == signal.SIGKILL and TICKS.startswith(output(host, m, x)), json.dumps(r) + host.last_lines()
+            assert how == "worker" or r["reason"] == "killed"
+    assert files(host) == []
     host.delete(f"/v1/machines/{m}")
 
 

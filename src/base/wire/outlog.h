@@ -105,7 +105,10 @@ struct outlog_writer {
 /* Starts to write an empty log. 0, or -1 as outlog_open(), or if the log is not empty. */
 int outlog_write(struct outlog_writer *ret, void *map, uint64_t bytes);
 
-/* Goes on writing a log that another writer left. 0, or -1 as outlog_open(), or if it has ended. */
+/*
+ * Goes on writing a log that another writer left. 0, or -1 as outlog_open(). Streams that have
+ * ended are open again: that writer never used them, or was killed.
+ */
 int outlog_continue(struct outlog_writer *ret, void *map, uint64_t bytes);
 
 /*

@@ -73,6 +73,7 @@ struct exec {
     uint64_t pace;       /* bytes that the guest may send */
     bool copied;         /* output goes to the log and to pipes of the caller (MSG_EXEC_COPY) */
     bool storing;        /* its worker was asked to store it: no input is sent */
+    bool signalled;      /* since it was asked */
     bool is_stored;      /* it has no process that goes on: exec/stored.h */
     bool resuming;       /* its new worker was started, and waits */
     unsigned tries;      /* to resume it */

@@ -89,6 +89,7 @@ static void storing_finish(struct storing *v) {
             exec_feed(o->x);
             exec_tell(o->x);
         }
+        exec_settle(o->x); /* it may have ended while its output was saved */
         exec_unref(o->x);
     }
     loop_timer_free(v->timer);
@@ -178,11 +179,35 @@ static int storing_write(struct storing *v, struct err *err) {
     return -1;
 }
 
+/* A worker that was killed has ended its log, before or after its exit is known. */
+static bool has_died(const struct exec *x) {
+    if (x->phase != EXEC_OPEN || x->log.fd < 0)
+        return true;
+    for (int i = 0; i < 2; i++) {
+        uint8_t mode = x->stdio[1 + i];
+        if ((mode == MSG_STDIO_PIPE || mode == MSG_STDIO_FD) && outlog_extent(&x->log.log, i).ended)
+            return true;
+    }
+    return false;
+}
+
+/* A kill or signal that was answered counts, even if the guest has not reported the end yet. */
+static bool storing_is_late(const struct storing *v) {
+    for (size_t i = 0; i < v->count; i++)
+        if (v->list[i].x->signalled || has_died(v->list[i].x))
+            return true;
+    return false;
+}
+
 static void storing_commit(struct storing *v) {
     struct err err;
     loop_timer_stop(v->timer);
     if (!v->failed && (v->live->ending || !v->live->machine)) {
         err_set(&err, ERR_GONE, "machine '%s' is ending", v->live->row.id);
+        storing_fail(v, &err);
+    }
+    if (!v->failed && storing_is_late(v)) {
+        err_set(&err, ERR_BUSY, "a command ends while it is stored");
         storing_fail(v, &err);
     }
     if (!v->failed && storing_write(v, &err) < 0)
@@ -324,6 +349,7 @@ static void storing_ask(struct storing *v, struct exec *x) {
     v->count++;
     v->waiting++;
     x->storing = true;
+    x->signalled = false;
     exec_ref(x);
     guest_request(l->machine->guest, (struct frame_head){.type = MSG_PAUSE, .id = x->row.number},
                   &m, &o->fd, 1, one_stored, o);

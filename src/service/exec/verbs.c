@@ -99,6 +99,7 @@ static int tell_guest(struct exec *x, const struct caller *who, const char *verb
         return -1;
     struct frame_head head = {.type = type, .id = x->row.number};
     struct err why;
+    x->signalled = true;
     int r = guest_tell(x->live->machine->guest, head, msg, &why);
     note_result(x->service, who, &what, intent, r < 0 ? &why : NULL);
     if (r < 0 && err)
@@ -167,6 +168,7 @@ static void ask_guest(const struct asking *request, struct frame_head head, cons
     *a = *request;
     a->intent = intent;
     exec_ref(x);
+    x->signalled = true;
     guest_request(x->live->machine->guest, head, msg, NULL, 0, asking_answered, a);
 }
 
