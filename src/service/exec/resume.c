@@ -102,7 +102,8 @@ void exec_resumed(struct exec *x) {
 static void resume_again(void *arg) {
     struct exec *x = arg;
     loop_timer_free(TAKE(x->again));
-    if (x->live && x->live->machine && x->is_stored && x->phase == EXEC_OPEN) {
+    /* After a new connection it was sent already. */
+    if (x->live && x->live->machine && x->is_stored && !x->sent && x->phase == EXEC_OPEN) {
         x->resuming = false;
         exec_resume(x);
     }
@@ -120,6 +121,8 @@ bool exec_resume_refused(struct exec *x, const struct err *why) {
     }
     guest_tell(guest, (struct frame_head){.type = MSG_KILL, .id = x->row.number}, NULL, NULL);
     guest_tell(guest, (struct frame_head){.type = MSG_EXIT_ACK, .id = x->row.number}, NULL, NULL);
+    if (x->again)
+        return true;
     exec_ref(x);
     x->again = loop_timer_new(x->service->loop, resume_again, x);
     loop_timer_start(x->again, RESUME_AGAIN_MS, 0);
