@@ -31,6 +31,7 @@ void pauser_open(struct pauser *p) {
 }
 
 void pauser_hold(struct pauser *p) {
+    p->held = p->wanted;
     if (p->wanted)
         atomic_store(p->wanted, 1);
 }
@@ -48,6 +49,7 @@ static void pauser_say(struct pauser *p, enum cell_control_kind kind) {
 }
 
 static void pauser_over(struct pauser *p) {
+    p->held = false;
     close_fd(&p->file);
     if (p->wanted)
         atomic_store(p->wanted, 0);
@@ -140,8 +142,9 @@ static void pauser_await(struct pauser *p, int in_fd) {
 void pauser_stay(struct pauser *p, uint32_t why, int in_fd) {
     if (p->control < 0)
         return;
-    if (why == STAY_HELD) {
-        pauser_await(p, -1);
+    if (why == STAY_HELD) { /* it may have been told to go on already, and asked to pause again */
+        while (p->control >= 0 && p->held)
+            pauser_hear(p, -1);
         return;
     }
     if (!atomic_load(p->wanted)) /* the pause was given up meanwhile */

@@ -24,6 +24,7 @@ struct pauser {
     _Atomic uint32_t *wanted;
     int file; /* of the pause in progress; -1: none */
     uint64_t written, max;
+    bool held;         /* a stored program was not told to go on yet */
     bool failed;       /* the file cannot be written */
     bool cannot;       /* this program is never stored */
     struct buf unread; /* input that was taken out of its pipe, and that the program did not read */

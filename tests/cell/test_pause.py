@@ -20,11 +20,14 @@ OTHER = {"aarch64": "x86_64", "x86_64": "aarch64"}
 
 class Worker:
     """A process of carrel-cell with the descriptors that a guest gives it."""
-    def __init__(self, words=None, state=None, runner=(), fuel=FUEL, env=None, name="carrel-cell-command"):
+    def __init__(self, words=None, state=None, runner=(), fuel=FUEL, env=None, name="carrel-cell-command", early=None):
         self.meter = os.memfd_create("meter")
         os.ftruncate(self.meter, 8)
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(60 * PATIENCE)
+        if early:
+            self.ask(GO_ON)
+            self.ask(PAUSE, early)
         given = {3: self.meter, 7: theirs.fileno()}
         if state:
             given[8] = os.open(state, os.O_RDONLY)
@@ -104,6 +107,23 @@ def test_program_is_the_same_after_many_pauses(programs, whole, tmp_path):
         out += w.kill()
         w = Worker(state=tmp_path / f"{n}")
         w.ask(GO_ON)
+    out2, err, status, fuel = w.end()
+    assert (out + out2, err, status, fuel) == whole
+
+
+def test_program_is_stored_again_before_it_goes_on(programs, whole, tmp_path):
+    """The worker is slow to start: both messages are there before its program asks whether to go on."""
+    w = Worker([programs / "ticks.wasm"])
+    out = w.read_lines(3)
+    assert w.pause(tmp_path / "0") == STORED
+    out += w.kill()
+    for n in range(1, 4):
+        with open(tmp_path / f"{n}", "wb") as file:
+            w = Worker(state=tmp_path / f"{n - 1}", early=file)
+        assert w.answer() == STORED
+        out += w.kill()
+    w = Worker(state=tmp_path / "3")
+    w.ask(GO_ON)
     out2, err, status, fuel = w.end()
     assert (out + out2, err, status, fuel) == whole
 
