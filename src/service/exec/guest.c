@@ -281,8 +281,12 @@ bool exec_is_listed(const struct live *l, uint32_t number) {
 static void adopt_streams(struct exec *x, const struct msg_row *state) {
     struct stored_mark m;
     memcpy(x->stdio, state->stdio, sizeof(x->stdio));
-    if (stored_parse(x->row.stored, &m) && !m.is_stored)
+    if (stored_parse(x->row.stored, &m) && !m.is_stored) {
+        uint64_t now = (uint64_t)wall_ms();
         x->stdin_base = m.stdin_at;
+        x->resumed_ms = loop_now_ms(x->service->loop);
+        x->time_left_ms = !m.left_ms ? 0 : m.left_ms > now ? m.left_ms - now : 1;
+    }
     x->stdin_sent = x->stdin_consumed =
         state->stdin_received < STORE_NUMBER_MAX ? x->stdin_base + state->stdin_received : 0;
     /* An earlier daemon may have asked it to wait, and ended before it was stored. */

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/capability.h"
 #include "base/cell_command.h"
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/asks.h"
@@ -73,6 +74,10 @@ static void resume_failed(struct exec *x, const char *why) {
 static int write_resumed(void *arg, struct err *err) {
     const struct exec *x = arg;
     struct stored_mark m = {.stdin_at = x->stdin_base};
+    if (x->time_left_ms) {
+        uint64_t ran = loop_now_ms(x->service->loop) - x->resumed_ms;
+        m.left_ms = (uint64_t)wall_ms() + x->time_left_ms - ran;
+    }
     char mark[STORE_STORED_SIZE];
     stored_print(&m, mark);
     return store_exec_store(x->service->store, x->row.id, mark, err);

@@ -19,8 +19,8 @@ struct live;
 
 /* What exec_row.stored says. */
 struct stored_mark {
-    bool is_stored;    /* false: it was resumed, and only the offset of its input is known */
-    uint64_t left_ms;  /* time until its timeout; 0: none */
+    bool is_stored;    /* false: it was resumed, and only the next two are known */
+    uint64_t left_ms;  /* time until its timeout; if it was resumed, when that is; 0: none */
     uint64_t stdin_at; /* bytes of input that it was sent before */
     bool stdin_ended;
     uint8_t stdio[3]; /* enum msg_stdio, as it was started */
