@@ -308,14 +308,17 @@ static size_t on_data(char *bytes, size_t size, size_t n, void *arg) {
     return f->cancelled ? 0 : n;
 }
 
+size_t fetch_field_count(const struct fetch *f, const char *name) {
+    struct curl_header *h;
+    return curl_easy_header(f->easy, name, 0, CURLH_HEADER, -1, &h) == CURLHE_OK ? h->amount : 0;
+}
+
 const char *fetch_field(const struct fetch *f, const char *name) {
     struct curl_header *h;
-    size_t last = 0;
-    if (curl_easy_header(f->easy, name, 0, CURLH_HEADER, -1, &h) != CURLHE_OK)
+    size_t count = fetch_field_count(f, name);
+    if (!count || curl_easy_header(f->easy, name, count - 1, CURLH_HEADER, -1, &h) != CURLHE_OK)
         return NULL;
-    last = h->amount - 1;
-    return curl_easy_header(f->easy, name, last, CURLH_HEADER, -1, &h) == CURLHE_OK ? h->value
-                                                                                    : NULL;
+    return h->value;
 }
 
 /* ---- A request ---- */

@@ -75,3 +75,5 @@ void fetch_cancel(struct fetch *f);
  * callbacks. Valid until the callback returns.
  */
 const char *fetch_field(const struct fetch *f, const char *name);
+/* How many header fields have that name; for the same callbacks. */
+size_t fetch_field_count(const struct fetch *f, const char *name);

@@ -118,6 +118,8 @@ static void copy_field(char *to, size_t size, const struct fetch *fetch, const c
 /* The gateway asks for no compression, and finds no key in a compressed answer. */
 static bool is_compressed(const struct fetch *fetch) {
     const char *coding = fetch_field(fetch, "Content-Encoding");
+    if (fetch_field_count(fetch, "Content-Encoding") > 1)
+        return true; /* fetch_field() returns the last one only */
     return coding && coding[0] && strcasecmp(coding, "identity") != 0;
 }
 
