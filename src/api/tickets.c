@@ -88,7 +88,9 @@ static int check_entry(struct call *c, const struct frame *frame, struct msg_ent
                        "the guest process of the machine sent a malformed reply");
     if (!S_ISREG(ret->mode))
         return err_set(err, ERR_INVALID, "path '%.200s' is not a regular file", c->ticket->path);
-    return is_transfer(c) ? service_ticket_same(c->ticket, ret->size, ret->mtime_ns, err) : 0;
+    return is_transfer(c)
+               ? service_ticket_same(c->service, c->ticket, ret->size, ret->mtime_ns, err)
+               : 0;
 }
 
 static void download_looked(void *arg, const struct frame *frame, const struct err *err) {

@@ -218,7 +218,11 @@ void service_ticket_end(struct service *s, struct ticket *t, bool whole, uint64_
     }
 }
 
-int service_ticket_same(struct ticket *t, uint64_t size, uint64_t mtime_ns, struct err *err) {
+int service_ticket_same(struct service *s, struct ticket *t, uint64_t size, uint64_t mtime_ns,
+                        struct err *err) {
+    const struct live *l = map_get(&s->machines, t->machine);
+    if (l && check_download(t, l, err) < 0)
+        return -1;
     if (!t->has_begun) {
         t->has_begun = true;
         t->size = size;

@@ -67,8 +67,13 @@ int service_ticket_begin(struct service *s, struct ticket *t, const struct calle
                          const char *client, struct err *err);
 /* whole: the transfer is complete, so the ticket is spent. bytes: how much was transferred. */
 void service_ticket_end(struct service *s, struct ticket *t, bool whole, uint64_t bytes);
-/* Compares the file with the one whose download began. The first call stores its size and time. */
-int service_ticket_same(struct ticket *t, uint64_t size, uint64_t mtime_ns, struct err *err);
+/*
+ * Call it right before a file is read: the machine may have been woken and have read untrusted data
+ * since service_ticket_begin(). Compares the file with the one whose download began. The first call
+ * stores its size and time.
+ */
+int service_ticket_same(struct service *s, struct ticket *t, uint64_t size, uint64_t mtime_ns,
+                        struct err *err);
 
 /* The address at which clients reach the API. url: "http://HOST:PORT", or "" without one. */
 void service_set_address(struct service *s, const char *url, const char *socket);
