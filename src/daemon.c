@@ -200,7 +200,7 @@ static int may_listen(struct daemon *d, const char *host, struct err *err) {
     return err_remedy(err, "create a token first: carrel token new");
 }
 
-/* An address that stands for all addresses is no destination, so the URL names this host. */
+/* Nobody connects to a wildcard address, so the URL names this host. */
 static void tell_address(struct daemon *d, const char *host, uint16_t port) {
     char url[128], path[PLACE_SIZE + 16];
     bool is_ipv6 = strchr(host, ':') != NULL;

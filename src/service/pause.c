@@ -45,11 +45,17 @@ static void pausing_finish(struct pausing *p, const struct err *err) {
 
 /* ---- in memory ---- */
 
-/* A machine whose programs are stored is paused, even if the host cannot freeze its box. */
+/*
+ * A machine whose programs are stored is paused, and its row says so, even if its box cannot be
+ * frozen.
+ */
 static void pausing_frozen(void *arg, const struct err *err) {
     struct pausing *p = arg;
-    bool is_stored = execs_are_stored(p->live);
-    pausing_finish(p, is_stored && err && err->code == ERR_UNSUPPORTED ? NULL : err);
+    bool is_paused = execs_are_stored(p->live) && p->live->machine && !p->live->ending;
+    if (err && is_paused && err->code != ERR_UNSUPPORTED)
+        log_line(LOG_WARN, "service", "freeze the box of a paused machine: %s id=%s", err->text,
+                 p->live->row.id);
+    pausing_finish(p, is_paused ? NULL : err);
 }
 
 static void pausing_freeze(struct pausing *p, const struct err *why) {
