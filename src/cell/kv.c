@@ -16,6 +16,7 @@
 #include "base/sha256.h"
 #include "base/sort.h"
 #include "base/utf8.h"
+#include "base/wire/little.h"
 #include "cell/host_inner.h"
 #include "cell/json.h"
 
@@ -46,18 +47,6 @@ struct kv_file {
     struct slice key, value;
 };
 
-static void kv_set(uint8_t *p, uint64_t value, unsigned bytes) {
-    for (unsigned i = 0; i < bytes; i++)
-        p[i] = (uint8_t)(value >> 8 * i);
-}
-
-static uint64_t kv_number(const uint8_t *p, unsigned bytes) {
-    uint64_t value = 0;
-    for (unsigned i = 0; i < bytes; i++)
-        value |= (uint64_t)p[i] << 8 * i;
-    return value;
-}
-
 /* Reads at most `max` bytes of a regular file. Returns the size of the file, or -1. */
 static int64_t kv_read(int dir, const char *name, size_t max, struct buf *ret) {
     int fd DEFER_CLOSE = beneath_open_plain(dir, name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
@@ -83,11 +72,11 @@ static bool kv_head(const struct buf *b, uint64_t size, uint64_t *ret_digest, st
     const uint8_t *p = (const uint8_t *)b->data;
     if (b->len < KV_HEAD || memcmp(p, kv_magic, sizeof(kv_magic)) != 0)
         return false;
-    uint64_t key = kv_number(p + 4, 4), value = kv_number(p + 8, 4);
+    uint64_t key = little_get(p + 4, 4), value = little_get(p + 8, 4);
     if (key > KV_KEY_MAX || value > KV_VALUE_MAX || key > b->len - KV_HEAD ||
         size != KV_HEAD + key + value)
         return false;
-    *ret_digest = kv_number(p + 12, 8);
+    *ret_digest = little_get(p + 12, 8);
     *ret = (struct kv_file){.key = {p + KV_HEAD, key}, .value = {p + KV_HEAD + key, value}};
     return kv_key_ok(ret->key);
 }
@@ -211,12 +200,12 @@ int kv_put(struct link *l, int dir, struct slice key, struct slice value, const 
     char name[KV_NAME_SIZE];
     kv_name(key, name);
     memcpy(head, kv_magic, sizeof(kv_magic));
-    kv_set(head + 4, key.len, 4);
-    kv_set(head + 8, value.len, 4);
+    little_put(head + 4, key.len, 4);
+    little_put(head + 8, value.len, 4);
     if (value.len > KV_VALUE_MAX || !buf_add(&file, head, sizeof(head)) ||
         !buf_add(&file, key.data, key.len) || (value.len && !buf_add(&file, value.data, value.len)))
         return kv_fail(HOST_LIMIT, "a value has at most 1 MiB", why);
-    kv_set((uint8_t *)file.data + 12, cell_digest(file.data + KV_HEAD, key.len + value.len), 8);
+    little_put((uint8_t *)file.data + 12, cell_digest(file.data + KV_HEAD, key.len + value.len), 8);
     int code = kv_check_quota(l, dir, name, file.len, why);
     return code ? code : kv_replace(l, dir, name, &file, why);
 }

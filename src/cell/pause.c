@@ -12,6 +12,7 @@
 #include "base/banned.h"
 #include "base/cell_command.h"
 #include "base/defer.h"
+#include "base/wire/little.h"
 
 /* --- the socket --- */
 
@@ -166,33 +167,21 @@ void pauser_stay(struct pauser *p, uint32_t why, int in_fd) {
 static const char pause_magic[8] = "CRLPAUSE", tail_magic[8] = "CRLPAUSD";
 enum { PAUSE_VERSION = 1, FLAG_WARM = 1 };
 
-static void pause_set(uint8_t *at, uint64_t v, unsigned bytes) {
-    for (unsigned i = 0; i < bytes; i++)
-        at[i] = (uint8_t)(v >> 8 * i);
-}
-
-static uint64_t pause_get(const uint8_t *at, unsigned bytes) {
-    uint64_t v = 0;
-    for (unsigned i = 0; i < bytes; i++)
-        v |= (uint64_t)at[i] << 8 * i;
-    return v;
-}
-
 void pause_head(const struct pause_parts *p, uint8_t head[PAUSE_HEAD]) {
     memset(head, 0, PAUSE_HEAD);
     memcpy(head, pause_magic, sizeof(pause_magic));
-    pause_set(head + 8, PAUSE_VERSION, 4);
-    pause_set(head + 12, p->is_warm ? FLAG_WARM : 0, 4);
-    pause_set(head + 16, p->text.len, 8);
-    pause_set(head + 24, p->argc, 4);
-    pause_set(head + 28, p->envc, 4);
-    pause_set(head + 32, p->fuel_before, 8);
-    pause_set(head + 40, p->module.len, 8);
-    pause_set(head + 48, p->request.len, 8);
+    little_put(head + 8, PAUSE_VERSION, 4);
+    little_put(head + 12, p->is_warm ? FLAG_WARM : 0, 4);
+    little_put(head + 16, p->text.len, 8);
+    little_put(head + 24, p->argc, 4);
+    little_put(head + 28, p->envc, 4);
+    little_put(head + 32, p->fuel_before, 8);
+    little_put(head + 40, p->module.len, 8);
+    little_put(head + 48, p->request.len, 8);
 }
 
 void pause_tail(uint64_t input, uint8_t tail[PAUSE_TAIL]) {
-    pause_set(tail, input, 8);
+    little_put(tail, input, 8);
     memcpy(tail + 8, tail_magic, sizeof(tail_magic));
 }
 
@@ -222,20 +211,20 @@ int pause_split(struct slice file, struct pause_parts *ret, struct err *err) {
         memcmp(file.data, pause_magic, sizeof(pause_magic)) != 0)
         return pause_damaged(err);
     const uint8_t *head = file.data, *tail = file.data + file.len - PAUSE_TAIL;
-    if (pause_get(head + 8, 4) != PAUSE_VERSION)
+    if (little_get(head + 8, 4) != PAUSE_VERSION)
         return err_set(err, ERR_UNSUPPORTED, "the stored program is of another version of Carrel");
     struct slice rest = {.data = head + PAUSE_HEAD, .len = file.len - PAUSE_HEAD - PAUSE_TAIL};
-    uint64_t input = pause_get(tail, 8);
-    *ret = (struct pause_parts){.is_warm = pause_get(head + 12, 4) & FLAG_WARM,
-                                .argc = (uint32_t)pause_get(head + 24, 4),
-                                .envc = (uint32_t)pause_get(head + 28, 4),
-                                .fuel_before = pause_get(head + 32, 8)};
+    uint64_t input = little_get(tail, 8);
+    *ret = (struct pause_parts){.is_warm = little_get(head + 12, 4) & FLAG_WARM,
+                                .argc = (uint32_t)little_get(head + 24, 4),
+                                .envc = (uint32_t)little_get(head + 28, 4),
+                                .fuel_before = little_get(head + 32, 8)};
     if (memcmp(tail + 8, tail_magic, sizeof(tail_magic)) != 0 || input > PAUSE_INPUT_MAX ||
         ret->argc > PAUSE_WORDS_MAX || ret->envc > PAUSE_WORDS_MAX ||
-        !take_part(&rest, pause_get(head + 16, 8), &ret->text) ||
+        !take_part(&rest, little_get(head + 16, 8), &ret->text) ||
         !has_words(ret->text, (uint64_t)ret->argc + ret->envc) ||
-        !take_part(&rest, pause_get(head + 40, 8), &ret->module) ||
-        !take_part(&rest, pause_get(head + 48, 8), &ret->request) || input > rest.len ||
+        !take_part(&rest, little_get(head + 40, 8), &ret->module) ||
+        !take_part(&rest, little_get(head + 48, 8), &ret->request) || input > rest.len ||
         !take_part(&rest, rest.len - input, &ret->state))
         return pause_damaged(err);
     ret->input = rest;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/wire/little.h"
 
 /* Reads from `at` on. After the first read past the end, `failed` is set and all numbers are 0. */
 struct bytes {
@@ -15,10 +16,7 @@ struct bytes {
 };
 
 static inline uint64_t bytes_number(const uint8_t *at, unsigned size) {
-    uint64_t n = 0;
-    for (unsigned i = 0; i < size; i++)
-        n |= (uint64_t)at[i] << 8 * i;
-    return n;
+    return little_get(at, size);
 }
 
 /* Returns n bytes and moves past them; NULL if there are fewer. */
@@ -40,7 +38,6 @@ static inline uint64_t bytes_take_number(struct bytes *b, unsigned size) {
 
 static inline bool bytes_put_number(struct buf *to, uint64_t value, unsigned size) {
     uint8_t out[8];
-    for (unsigned i = 0; i < size; i++)
-        out[i] = (uint8_t)(value >> 8 * i);
+    little_put(out, value, size);
     return buf_add(to, out, size);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/sha256.h"
+#include "base/wire/little.h"
 
 enum { MAGIC = 0xe0f5e1e2u, BLOCK_BITS = 12, COMPAT_MTIME = 2, LONG_FORM = 1, MARK_BYTES = 16 };
 
@@ -19,18 +20,6 @@ enum {
     AT_MARK = 48,
 };
 
-static void erofs_put(uint8_t *to, uint64_t value, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++)
-        to[i] = (uint8_t)(value >> 8 * i);
-}
-
-static uint64_t get(const uint8_t *from, size_t bytes) {
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes; i++)
-        value |= (uint64_t)from[i] << 8 * i;
-    return value;
-}
-
 /* Makes the UUID of the super block from the id of the image, so that builds are reproducible. */
 static void mark_of(const char *id, uint8_t ret[MARK_BYTES]) {
     uint8_t hash[SHA256_BYTES];
@@ -43,27 +32,27 @@ static void mark_of(const char *id, uint8_t ret[MARK_BYTES]) {
 
 void erofs_put_head(uint8_t head[EROFS_HEAD_BYTES], const struct erofs_head *h, const char *id) {
     memset(head, 0, EROFS_HEAD_BYTES);
-    erofs_put(head + AT_MAGIC, MAGIC, 4);
-    erofs_put(head + AT_COMPAT, COMPAT_MTIME, 4);
+    little_put(head + AT_MAGIC, MAGIC, 4);
+    little_put(head + AT_COMPAT, COMPAT_MTIME, 4);
     head[AT_BLOCK_BITS] = BLOCK_BITS;
-    erofs_put(head + AT_ROOT, h->root, 2);
-    erofs_put(head + AT_NODES, h->nodes, 8);
-    erofs_put(head + AT_BLOCKS, h->blocks, 4);
+    little_put(head + AT_ROOT, h->root, 2);
+    little_put(head + AT_NODES, h->nodes, 8);
+    little_put(head + AT_BLOCKS, h->blocks, 4);
     mark_of(id, head + AT_MARK);
 }
 
 void erofs_put_inode(uint8_t to[EROFS_INODE_BYTES], const struct erofs_inode *n) {
     memset(to, 0, EROFS_INODE_BYTES);
-    erofs_put(to, LONG_FORM | (uint64_t)n->layout << 1, 2);
-    erofs_put(to + 2, n->attributes ? (n->attributes - 12) / 4 + 1 : 0, 2);
-    erofs_put(to + 4, n->mode, 2);
-    erofs_put(to + 8, n->size, 8);
-    erofs_put(to + 16, n->block, 4);
-    erofs_put(to + 20, n->number, 4);
-    erofs_put(to + 24, n->uid, 4);
-    erofs_put(to + 28, n->gid, 4);
-    erofs_put(to + 32, (uint64_t)n->mtime, 8);
-    erofs_put(to + 44, n->links, 4);
+    little_put(to, LONG_FORM | (uint64_t)n->layout << 1, 2);
+    little_put(to + 2, n->attributes ? (n->attributes - 12) / 4 + 1 : 0, 2);
+    little_put(to + 4, n->mode, 2);
+    little_put(to + 8, n->size, 8);
+    little_put(to + 16, n->block, 4);
+    little_put(to + 20, n->number, 4);
+    little_put(to + 24, n->uid, 4);
+    little_put(to + 28, n->gid, 4);
+    little_put(to + 32, (uint64_t)n->mtime, 8);
+    little_put(to + 44, n->links, 4);
 }
 
 static unsigned erofs_kind_of(unsigned mode) {
@@ -80,16 +69,16 @@ static unsigned erofs_kind_of(unsigned mode) {
 }
 
 void erofs_put_entry(uint8_t to[EROFS_ENTRY_BYTES], uint64_t node, size_t name_at, unsigned mode) {
-    erofs_put(to, node, 8);
-    erofs_put(to + 8, name_at, 2);
+    little_put(to, node, 8);
+    little_put(to + 8, name_at, 2);
     to[10] = (uint8_t)erofs_kind_of(mode);
     to[11] = 0;
 }
 
 bool erofs_is_ours(const uint8_t head[EROFS_HEAD_BYTES], const char *id, uint64_t file_bytes) {
     uint8_t wanted[EROFS_HEAD_BYTES];
-    const struct erofs_head h = {.root = (uint16_t)get(head + AT_ROOT, 2),
-                                 .nodes = get(head + AT_NODES, 8),
+    const struct erofs_head h = {.root = (uint16_t)little_get(head + AT_ROOT, 2),
+                                 .nodes = little_get(head + AT_NODES, 8),
                                  .blocks = (uint32_t)(file_bytes / EROFS_BLOCK)};
     erofs_put_head(wanted, &h, id);
     return file_bytes > 0 && file_bytes == (uint64_t)h.blocks * EROFS_BLOCK &&

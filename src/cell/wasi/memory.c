@@ -1,6 +1,7 @@
 /* The memory of the program, reached only through checked pointers. */
 #include <string.h>
 
+#include "base/wire/little.h"
 #include "cell/wasi/wasi_inner.h"
 
 uint8_t *wasi_bytes(const struct wasi_call *c, uint32_t at, uint64_t len) {
@@ -11,15 +12,11 @@ uint8_t *wasi_bytes(const struct wasi_call *c, uint32_t at, uint64_t len) {
 }
 
 uint64_t wasi_number(const uint8_t *p, unsigned bytes) {
-    uint64_t value = 0;
-    for (unsigned i = 0; i < bytes; i++)
-        value |= (uint64_t)p[i] << 8 * i;
-    return value;
+    return little_get(p, bytes);
 }
 
 void wasi_set_number(uint8_t *p, uint64_t value, unsigned bytes) {
-    for (unsigned i = 0; i < bytes; i++)
-        p[i] = (uint8_t)(value >> 8 * i);
+    little_put(p, value, bytes);
 }
 
 void wasi_note(const struct wasi_at *a, uint32_t at, size_t len) {
