@@ -165,6 +165,14 @@ def spawner_pids(run_dir):
     return sorted(found, key=lambda pid: found[pid] in found)
 
 
+def comm(pid):
+    """The name of a process; "" if it has ended."""
+    try:
+        return pathlib.Path("/proc", str(pid), "comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def parent_of(pid):
     try:
         return int(pathlib.Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1])

@@ -1,7 +1,6 @@
 """Steps, rewind and fork through the API of a real daemon."""
 import contextlib
 import hashlib
-import pathlib
 import signal
 import sqlite3
 import subprocess
@@ -9,7 +8,7 @@ import threading
 import time
 
 import pytest
-from carrel import PROGRAM, ROOTLESS, signal_all, spawner_pids
+from carrel import PROGRAM, ROOTLESS, comm, signal_all, spawner_pids
 from daemon import Refused, stopped
 from patience import PATIENCE, clock
 
@@ -198,7 +197,7 @@ def test_a_copy_that_nobody_was_told_of_leaves_nothing_standing_still(fresh):
     d.background(b.id, BEATS)
     d.until(lambda: b.sh("test -s beats") == "")
     assert b.snap()["restorable"]
-    copier = [p for p in spawner_pids(d.run_dir) if pathlib.Path(f"/proc/{p}/comm").read_text() == "carrel-bury\n"]
+    copier = [p for p in spawner_pids(d.run_dir) if comm(p) == "carrel-bury"]
     assert copier
     with stopped(copier):
         asked = threading.Thread(target=lambda: pytest.raises(Exception, b.snap))
@@ -505,7 +504,7 @@ def test_no_snapshot_waits_for_a_merge(fresh):
     for i in range(8):
         b.sh(f"echo {i} >f{i}")
         b.snap()
-    merger = [p for p in spawner_pids(d.run_dir) if pathlib.Path(f"/proc/{p}/comm").read_text() == "carrel-bury\n"]
+    merger = [p for p in spawner_pids(d.run_dir) if comm(p) == "carrel-bury"]
     assert merger
     with stopped(merger):
         for i in range(30):

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/layers.h"
@@ -131,10 +132,14 @@ struct wiped_disk {
     atomic_bool ends;
 };
 
+/* It waits a little each time: two threads without a pause can starve each other. */
 static void *delete_trash_until_the_end(void *arg) {
+    const struct timespec pause = {.tv_nsec = 1000};
     struct wiped_disk *d = arg;
-    while (!d->ends)
+    while (!d->ends) {
         unlinkat(d->top, "trash", AT_REMOVEDIR);
+        nanosleep(&pause, NULL);
+    }
     return NULL;
 }
 
