@@ -20,8 +20,8 @@
 enum { SOCKET = 0, OUT_ROOM = 1 << 12 };
 
 /*
- * If rootless, files on disk have subordinate ids. Enters the user namespace of the spawner, the
- * parent of the machine's, which may read files of all these ids. The owner of "m" on the disk is
+ * If rootless, files on disk have subordinate ids. Enters the nest, the parent of the machine's
+ * user namespace, which may read files of all these ids. The owner of "m" on the disk is
  * the id of the machine's root.
  */
 static int become_reader(const struct fd_message *in, size_t count, struct compare_order *order) {

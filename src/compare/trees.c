@@ -11,6 +11,7 @@
 #include "base/defer.h"
 #include "base/text/textdiff.h"
 #include "base/utf8.h"
+#include "base/wire/plan.h"
 #include "compare/compare.h"
 #include "compare/look.h"
 
@@ -154,13 +155,13 @@ static void tell_content(struct walk *w, const struct place *p, const char *name
 
 /* ---- records ---- */
 
-/* Maps an id on disk to the id in the machine. If rootless, id 0 is the machine's user, and the
- * other ids follow the id of its root. */
+/* Maps an id on disk to the id in the machine. If rootless, ID_NEST_USER is the machine's user, and
+ * the other ids follow the id of its root. */
 static uint32_t inside_id(uint32_t root, uint32_t id) {
     enum { USER = 1000, NOBODY = 65534 };
     if (!root)
         return id;
-    return id == 0 ? USER : id >= root && id - root < NOBODY ? id - root : NOBODY;
+    return id == ID_NEST_USER ? USER : id >= root && id - root < NOBODY ? id - root : NOBODY;
 }
 
 static struct change_side side_of(const struct walk *w, const struct stat *st) {

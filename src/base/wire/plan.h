@@ -16,6 +16,13 @@
 #include "base/id.h"
 #include "base/layers.h"
 
+/*
+ * Without root, a machine's user namespace lies in one of its own, the nest, which has only the ids
+ * of that machine. This is the id of the spawner's user in it, and so of files of the machine's
+ * user.
+ */
+#define ID_NEST_USER 100000u
+
 enum {
     PLAN_VERSION = 1,
     PLAN_MAX_BYTES = 32768, /* largest packet, request or answer */

@@ -19,6 +19,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/wire/plan.h"
 
 uint32_t slots_first(const struct slots *s, uint32_t slot) {
     return s->shared ? s->base : s->base + slot * SLOT_IDS;

@@ -47,8 +47,7 @@ struct id_map id_map_plain(uint32_t first);
 struct id_map id_map_shared(uint32_t first);
 struct id_map id_map_nest(uint32_t first);
 
-#define ID_BOX_USER 1000u    /* `user` of a box, in the box */
-#define ID_NEST_USER 100000u /* the user of the spawner, in the nest */
+#define ID_BOX_USER 1000u /* `user` of a box, in the box */
 
 /* Returns the id on disk, as the spawner's namespace shows it, of an id in a rootless box. */
 uint32_t id_shared(uint32_t id, uint32_t first);
