@@ -1,5 +1,6 @@
 #include "base/id.h"
 
+#include <assert.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/random.h>
@@ -28,5 +29,22 @@ bool id_valid(const char *text, size_t len, char kind) {
     for (size_t i = 2; i < len; i++)
         if (!text[i] || !strchr(alphabet, text[i]))
             return false;
+    return true;
+}
+
+void id_to_label(const char *id, char ret[ID_LABEL_SIZE]) {
+    assert(id_valid(id, strlen(id), id[0]));
+    ret[0] = id[0];
+    memcpy(ret + 1, id + 2, ID_LABEL_SIZE - 1);
+}
+
+bool id_from_label(const char *label, size_t len, char kind, char ret[ID_SIZE]) {
+    char id[ID_SIZE] = {kind, '-'};
+    if (len != ID_LABEL_SIZE - 1 || label[0] != kind)
+        return false;
+    memcpy(id + 2, label + 1, len - 1);
+    if (!id_valid(id, sizeof(id) - 1, kind))
+        return false;
+    memcpy(ret, id, sizeof(id));
     return true;
 }
