@@ -92,19 +92,41 @@ static const struct field verify_view[] = {
 };
 const struct schema verify_schema = SCHEMA("Verification", char *, verify_view);
 
+static const struct field room_view_fields[] = {
+    {"home", SHOW_TEXT, 0, "the directory CARREL_HOME; requires the scope admin"},
+    {"free_bytes", SHOW_NUMBER, 0, NULL, .required = true},
+    {"total_bytes", SHOW_NUMBER, 0, NULL, .required = true},
+    {"used_percent", SHOW_NUMBER, 0, NULL, .required = true},
+    {"full", SHOW_FLAG, 0, "nothing new is stored until there is room", .required = true},
+    {"remedy", SHOW_TEXT, 0, "what to do"},
+};
+const struct schema room_schema = SCHEMA("Room", char *, room_view_fields);
+
+static const struct field tool_count_view[] = {
+    {"tool", SHOW_TEXT, 0, NULL, .required = true},
+    {"calls", SHOW_NUMBER, 0, NULL, .required = true},
+    {"failed", SHOW_NUMBER, 0, NULL, .required = true},
+    {"fallbacks", SHOW_NUMBER, 0, NULL, .required = true},
+    {"wall_ms", SHOW_NUMBER, 0, NULL, .required = true},
+};
+const struct schema tool_count_schema = SCHEMA("ToolCount", char *, tool_count_view);
+
 static const struct field status_view[] = {
     {"version", SHOW_TEXT, 0, NULL, .required = true},
     {"pid", SHOW_NUMBER, 0, NULL, .required = true},
     {"commands", SHOW_NUMBER, 0, "commands that run now; without the scope admin only your own",
      .required = true},
     {"machines", SHOW_JSON, 0,
-     "number of machines in each state; without the scope admin only your own", .required = true},
+     "number of machines in each state; without the scope admin only your own", .required = true,
+     .shape = SHAPE_COUNTS},
     {"store", SHOW_JSON, 0, "disk of CARREL_HOME, and what to do if it is nearly full",
-     .required = true},
+     .required = true, .shape = SHAPE_OBJECT, .sub = &room_schema},
     {"tools", SHOW_JSON, 0,
-     "calls of each tool since the daemon started, as in Stats; requires the scope admin"},
+     "calls of each tool since the daemon started, as in Stats; requires the scope admin",
+     .sub = &tool_count_schema},
     {"box", SHOW_JSON, 0,
-     "status of the spawner (process that makes boxes); counters require the scope admin"},
+     "status of the spawner (process that makes boxes); counters require the scope admin",
+     .shape = SHAPE_OBJECT},
     {"box_error", SHOW_TEXT, 0, NULL},
 };
 const struct schema status_schema = SCHEMA("Status", char *, status_view);
@@ -116,9 +138,10 @@ static const struct field agents_view[] = {
     {"currency", SHOW_TEXT, 0, NULL, .required = true},
     {"formats", SHOW_JSON, 0,
      "model formats (anthropic, chat, responses, gemini) whose provider has its key",
-     .required = true},
+     .required = true, .shape = SHAPE_TEXTS},
     {"agents", SHOW_JSON, 0,
-     "agents of carrel.conf, each with name, image, start, once, resume and env", .required = true},
+     "agents of carrel.conf, each with name, image, start, once, resume and env", .required = true,
+     .shape = SHAPE_ROWS},
 };
 const struct schema agents_schema = SCHEMA("Agents", char *, agents_view);
 
@@ -128,13 +151,13 @@ static const struct field models_view[] = {
     {"providers", SHOW_JSON, 0,
      "each with name, format, ready (it can be called), url (requires the scope admin), and if it "
      "is not ready what is missing",
-     .required = true},
+     .required = true, .shape = SHAPE_ROWS},
     {"aliases", SHOW_JSON, 0, "each with name and models, in the order in which they are tried",
-     .required = true},
+     .required = true, .shape = SHAPE_ROWS},
     {"models", SHOW_JSON, 0,
      "models of carrel.conf, each with name, window, max_tokens and prices of a million tokens: "
      "in, out, cache_read, cache_write, cache_write_long",
-     .required = true},
+     .required = true, .shape = SHAPE_ROWS},
 };
 const struct schema models_schema = SCHEMA("Models", char *, models_view);
 
@@ -145,7 +168,7 @@ static const struct field model_usage_view[] = {
      "newest day, or dearest model or machine first: each with that member, calls, tokens, in "
      "(not from a cache), cache_read, cache_write, out and money. Calls whose usage is not known "
      "count as estimated, in tokens and money only",
-     .required = true},
+     .required = true, .shape = SHAPE_ROWS},
 };
 const struct schema model_usage_schema = SCHEMA("ModelUsage", char *, model_usage_view);
 
@@ -245,5 +268,25 @@ const struct schema *const all_schemas[] = {
     &error_schema,
     &error_inner_schema,
     &done_schema,
+    &room_schema,
+    &tool_count_schema,
+    &rule_schema,
+    &secret_schema,
+    &login_schema,
+    &grant_schema,
+    &port_schema,
+    &pending_schema,
+    &volume_place_schema,
+    &exec_event_start_schema,
+    &exec_event_output_schema,
+    &exec_event_gap_schema,
+    &exec_event_exit_schema,
+    &build_line_step_schema,
+    &build_line_output_schema,
+    &build_line_end_schema,
+    &file_event_schema,
+    &event_schema,
+    &record_schema,
+    &run_event_schema,
     NULL,
 };

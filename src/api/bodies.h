@@ -30,6 +30,24 @@ extern const struct schema run_start_request_schema, run_resume_request_schema,
     run_answer_request_schema, run_schema, runs_schema, freeze_request_schema, changeset_schema,
     ship_request_schema, ship_schema;
 
+/* An event of a stream is one of several objects, told apart by the value of one member. */
+struct event_kind {
+    const char *value;
+    const struct schema *schema;
+};
+struct event_union {
+    const char *name;   /* name in the OpenAPI document */
+    const char *member; /* the member that tells the objects apart */
+    const struct event_kind *kinds;
+    size_t count;
+};
+extern const struct event_union event_unions[];
+extern const size_t event_union_count;
+
+extern const struct schema exec_event_start_schema, exec_event_output_schema, exec_event_gap_schema,
+    exec_event_exit_schema, build_line_step_schema, build_line_output_schema, build_line_end_schema,
+    file_event_schema, run_event_schema;
+
 /* Every schema of the OpenAPI document, NULL-terminated. */
 extern const struct schema *const all_schemas[];
 

@@ -90,7 +90,7 @@ static const struct field exec_view[] = {
     {"id", SHOW_TEXT, AT(struct exec_view, id), NULL, .required = true},
     {"machine", SHOW_TEXT, AT(struct exec_view, machine), NULL, .required = true},
     {"name", SHOW_TEXT, AT(struct exec_view, name), "name of the command, if it has one"},
-    {"argv", SHOW_JSON, AT(struct exec_view, argv), NULL, .required = true},
+    {"argv", SHOW_JSON, AT(struct exec_view, argv), NULL, .required = true, .shape = SHAPE_TEXTS},
     {"cwd", SHOW_TEXT, AT(struct exec_view, cwd), NULL},
     {"user", SHOW_TEXT, AT(struct exec_view, user), NULL},
     {"state", SHOW_TEXT, AT(struct exec_view, state),

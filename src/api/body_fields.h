@@ -22,3 +22,5 @@ enum {
 extern const struct schema change_schema, change_side_schema, diff_end_schema, dir_request_schema,
     error_inner_schema, limits_request_schema, limits_schema, models_request_schema,
     secret_grant_request_schema, usage_schema, volume_use_request_schema;
+extern const struct schema room_schema, tool_count_schema, rule_schema, secret_schema, login_schema,
+    grant_schema, port_schema, pending_schema, volume_place_schema;

@@ -102,7 +102,7 @@ const struct schema login_request_schema =
 static const struct field logins_view[] = {
     {"logins", SHOW_JSON, 0,
      "logins, each with name, created_ms, changed_ms, used_ms, expires_ms and problem",
-     .required = true},
+     .required = true, .sub = &login_schema},
 };
 const struct schema logins_schema = SCHEMA("Logins", char *, logins_view);
 
@@ -118,7 +118,7 @@ static const struct field network_view[] = {
     {"warnings", SHOW_TEXT, 0,
      "warning that the machine has private data, untrusted content and network access at once, or "
      "that a mirror of a preset has a private address"},
-    {"rules", SHOW_JSON, 0, "network rules, oldest first", .required = true},
+    {"rules", SHOW_JSON, 0, "network rules, oldest first", .required = true, .sub = &rule_schema},
 };
 const struct schema network_schema = SCHEMA("Network", char *, network_view);
 
@@ -135,7 +135,8 @@ const struct schema exposure_schema = SCHEMA("Exposure", char *, exposure_view);
 
 static const struct field exposures_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
-    {"exposures", SHOW_JSON, 0, "exposed ports, each with port and url", .required = true},
+    {"exposures", SHOW_JSON, 0, "exposed ports, each with port and url", .required = true,
+     .sub = &port_schema},
 };
 const struct schema exposures_schema = SCHEMA("Exposures", char *, exposures_view);
 
@@ -159,7 +160,7 @@ const struct schema grant_diff_schema = SCHEMA("GrantDiff", char *, grant_diff_v
 
 static const struct field secrets_view[] = {
     {"secrets", SHOW_JSON, 0, "secrets, each with name, created_ms, changed_ms and used_ms",
-     .required = true},
+     .required = true, .sub = &secret_schema},
 };
 const struct schema secrets_schema = SCHEMA("Secrets", char *, secrets_view);
 
@@ -168,8 +169,8 @@ static const struct field grants_view[] = {
     {"warnings", SHOW_TEXT, 0,
      "warning that the machine has private data, untrusted content and network access at once"},
     {"grants", SHOW_JSON, 0,
-     "grants, each with id, kind, what, at, mode, created_ms, expires_ms, detail",
-     .required = true},
+     "grants, each with id, kind, what, at, mode, created_ms, expires_ms, detail", .required = true,
+     .sub = &grant_schema},
 };
 const struct schema grants_schema = SCHEMA("Grants", char *, grants_view);
 
@@ -192,7 +193,7 @@ static const struct field pendings_view[] = {
     {"pending", SHOW_JSON, 0,
      "pending items, each with id, machine, host, port, protocol, method, path, query, body, "
      "body_sha256, rule, always or no_rule, left_ms ...",
-     .required = true},
+     .required = true, .sub = &pending_schema},
 };
 const struct schema pendings_schema = SCHEMA("Pending", char *, pendings_view);
 

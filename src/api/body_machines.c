@@ -190,9 +190,10 @@ static const struct field machine_view[] = {
      .choices = policies},
     {"allow", SHOW_TEXT, AT(struct machine_view, allow),
      "cell: capabilities of its programs, such as `log,args`; absent: none"},
-    {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL},
+    {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL, .shape = SHAPE_MAP},
     {"volumes", SHOW_JSON, AT(struct machine_view, volumes),
-     "volumes of the machine, each with name, at and mode; only if one machine is shown"},
+     "volumes of the machine, each with name, at and mode; only if one machine is shown",
+     .sub = &volume_place_schema},
     {"commands", SHOW_NUMBER, AT(struct machine_view, commands), "commands that run now",
      .required = true},
     {"disk_bytes", SHOW_NUMBER, AT(struct machine_view, disk_bytes),
@@ -226,10 +227,11 @@ static const struct field stats_view[] = {
      "DNS lookups that were refused", .required = true},
     {"frozen", SHOW_FLAG, AT(struct stats_view, frozen), NULL, .required = true},
     {"models", SHOW_JSON, AT(struct stats_view, models),
-     "calls, tokens and cost of models, and the rest of each limit"},
+     "calls, tokens and cost of models, and the rest of each limit", .shape = SHAPE_OBJECT},
     {"tools", SHOW_JSON, AT(struct stats_view, tools),
      "calls of each tool since the daemon started: a list of tool, calls, failed, fallbacks and "
-     "wall_ms"},
+     "wall_ms",
+     .sub = &tool_count_schema},
 };
 const struct schema stats_schema = SCHEMA("Stats", struct stats_view, stats_view);
 
@@ -239,6 +241,7 @@ static const struct field machines_view[] = {
     {"left_alone", SHOW_NUMBER, 0,
      "for administrators: number of boxes on this host that do not belong to this store"},
     {"store", SHOW_JSON, 0,
-     "state of the disk of the store, if it is full; same format as in Status"},
+     "state of the disk of the store, if it is full; same format as in Status",
+     .shape = SHAPE_OBJECT, .sub = &room_schema},
 };
 const struct schema machines_schema = SCHEMA("Machines", char *, machines_view);

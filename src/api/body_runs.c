@@ -48,7 +48,7 @@ static const struct field changeset_view_fields[] = {
     {"tainted", SHOW_TEXT, AT(struct changeset_view, tainted),
      "first untrusted source that the machine had read from"},
     {"image_files", SHOW_JSON, AT(struct changeset_view, image_files),
-     "without a grant: paths of files that are unchanged since the image"},
+     "without a grant: paths of files that are unchanged since the image", .shape = SHAPE_TEXTS},
     {"bytes", SHOW_NUMBER, AT(struct changeset_view, bytes),
      "size of the archive of the change set", .required = true},
     {"created", SHOW_TIME, AT(struct changeset_view, created_ms), NULL, .required = true},
@@ -178,7 +178,7 @@ static const struct field run_view_fields[] = {
      .choices = run_statuses},
     {"reason", SHOW_TEXT, AT(struct run_view, reason), "why the run was interrupted"},
     {"question", SHOW_JSON, AT(struct run_view, question),
-     "question whose answer the run waits for"},
+     "question whose answer the run waits for", .shape = SHAPE_OBJECT},
     {"created", SHOW_TIME, AT(struct run_view, created_ms), NULL, .required = true},
     {"turns", SHOW_NUMBER, AT(struct run_view, turns), "number of model turns", .required = true},
     {"calls", SHOW_NUMBER, AT(struct run_view, calls), "number of tool calls", .required = true},
@@ -189,7 +189,8 @@ static const struct field run_view_fields[] = {
      .required = true},
     {"lines", SHOW_NUMBER, AT(struct run_view, lines), "number of lines of the transcript",
      .required = true},
-    {"report", SHOW_JSON, AT(struct run_view, report), "work done, evidence, work left"},
+    {"report", SHOW_JSON, AT(struct run_view, report), "work done, evidence, work left",
+     .shape = SHAPE_OBJECT},
 };
 const struct schema run_schema = SCHEMA("Run", struct run_view, run_view_fields);
 

@@ -133,7 +133,7 @@ static const struct field image_view_fields[] = {
     {"stored", SHOW_TEXT, AT(struct image_view, stored),
      "topmost layer: `erofs` (a mounted file) or `directory`", .required = true},
     {"config", SHOW_JSON, AT(struct image_view, config), "arch, env, user, workdir, command ...",
-     .required = true},
+     .required = true, .shape = SHAPE_OBJECT},
 };
 const struct schema image_schema = SCHEMA("Image", struct image_view, image_view_fields);
 

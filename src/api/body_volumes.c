@@ -49,7 +49,7 @@ static const struct field volume_view[] = {
      .required = true},
     {"from", SHOW_TEXT, 0, "name of the volume or snapshot that it was copied from"},
     {"machines", SHOW_JSON, 0, "machines that have it, each with machine, at and mode",
-     .required = true},
+     .required = true, .sub = &volume_place_schema},
 };
 const struct schema volume_schema = SCHEMA("Volume", char *, volume_view);
 

@@ -12,6 +12,8 @@ struct query {
     const char *name;
     const char *type; /* type of JSON Schema: string, integer, boolean */
     const char *doc;
+    bool required;
+    const char *const *choices; /* allowed values, NULL-terminated */
 };
 
 enum body {
@@ -47,6 +49,10 @@ enum { ROUTE_ALLOW_SIZE = 64 };
 const struct route *route_find(struct http_text method, struct http_text path,
                                char params[CALL_PARAMS][CALL_PARAM_SIZE],
                                char ret_allow[ROUTE_ALLOW_SIZE]);
+
+/* The name of the component schema of each event that the route streams; NULL: it streams none.
+ * The stream is `type` of the route, or what the client asks for if the route can send both. */
+const char *route_events(const struct route *r, bool *ret_both);
 
 /* Writes the path with named parameters: "/v1/machines/{machine}/execs/{exec}". */
 enum { ROUTE_PATH_SIZE = 160 };

@@ -74,8 +74,9 @@ static const struct query exec_queries[] = {
     {"output", "boolean", "0: send no output, only the events `start` and `exit`"},
     {0},
 };
+static const char *const output_streams[] = {"stdout", "stderr", NULL};
 static const struct query output_queries[] = {
-    {"stream", "string", "stdout (default) or stderr"},
+    {"stream", "string", "stdout (default) or stderr", .choices = output_streams},
     {"offset", "integer", "offset of the first byte (default 0)"},
     {"limit", "integer", "maximum number of bytes"},
     {"follow", "boolean",
@@ -110,7 +111,7 @@ static const struct query terminal_queries[] = {
     {0},
 };
 #define FILE_QUERIES                                                                        \
-    {"path", "string", "absolute path in the machine"}, {                                   \
+    {"path", "string", "absolute path in the machine", .required = true}, {                 \
         "user", "string", "act as user, root, or a numeric uid (default: the image's user)" \
     }
 static const struct query file_queries[] = {FILE_QUERIES, {0}};
@@ -138,8 +139,9 @@ static const struct query write_queries[] = {
     {"offset", "integer", "write in place, starting at this offset"},
     {0},
 };
+static const char *const usage_groups[] = {"day", "model", "machine", NULL};
 static const struct query usage_queries[] = {
-    {"by", "string", "day (default), model or machine"},
+    {"by", "string", "day (default), model or machine", .choices = usage_groups},
     {"days", "integer", "number of days, today included (default: 30). Days are those of UTC"},
     {0},
 };

@@ -367,15 +367,11 @@ static void describe_ref(const struct schema *sub, struct jot *j, const char *na
     jot_end(j, '}');
 }
 
-static void describe_types(struct jot *j, bool number, bool text) {
-    if (number && text) {
-        jot_array(j, "type");
-        jot_string(j, NULL, "number");
-        jot_string(j, NULL, "string");
-        jot_end(j, ']');
-    } else {
-        jot_string(j, "type", number ? "number" : "string");
-    }
+static void describe_type_pair(struct jot *j, const char *one, const char *other) {
+    jot_array(j, "type");
+    jot_string(j, NULL, one);
+    jot_string(j, NULL, other);
+    jot_end(j, ']');
 }
 
 static void describe_range(const struct field *f, struct jot *j, const struct describing *d) {
@@ -395,6 +391,34 @@ static void describe_strings(const struct field *f, struct jot *j, bool is_map, 
     jot_object(j, is_map ? "additionalProperties" : "items");
     jot_string(j, "type", "string");
     jot_end(j, '}');
+}
+
+static void describe_items(struct jot *j, const char *member, const char *type) {
+    jot_object(j, member);
+    jot_string(j, "type", type);
+    jot_end(j, '}');
+}
+
+/* Describes JSON text of a response. An object of `sub` alone is a reference; see
+ * describe_field(). */
+static void describe_shape(const struct field *f, struct jot *j, const struct describing *d) {
+    static const struct {
+        const char *type, *member, *of;
+    } shapes[] = {
+        [SHAPE_TEXTS] = {"array", "items", "string"},
+        [SHAPE_MAP] = {"object", "additionalProperties", "string"},
+        [SHAPE_COUNTS] = {"object", "additionalProperties", "integer"},
+        [SHAPE_OBJECT] = {"object", NULL, NULL},
+        [SHAPE_ROWS] = {"array", "items", "object"},
+    };
+    if (f->shape != SHAPE_ANY) {
+        jot_string(j, "type", shapes[f->shape].type);
+        if (shapes[f->shape].member)
+            describe_items(j, shapes[f->shape].member, shapes[f->shape].of);
+    } else if (f->sub) {
+        jot_string(j, "type", "array");
+        describe_ref(f->sub, j, "items", d);
+    }
 }
 
 static void describe_kind(const struct field *f, struct jot *j, const struct describing *d) {
@@ -418,7 +442,7 @@ static void describe_kind(const struct field *f, struct jot *j, const struct des
     case FIELD_CPUS:
     case FIELD_MONEY:
     case FIELD_DURATION:
-        describe_types(j, true, true);
+        describe_type_pair(j, "number", "string");
         describe_range(f, j, d);
         break;
     case FIELD_TEXTS:
@@ -446,12 +470,11 @@ static void describe_kind(const struct field *f, struct jot *j, const struct des
         jot_string(j, "format", "date-time");
         break;
     case FIELD_JSON:
-        jot_array(j, "type");
-        jot_string(j, NULL, "object");
-        jot_string(j, NULL, "array");
-        jot_end(j, ']');
+        describe_type_pair(j, "object", "array");
         break;
-    case SHOW_JSON: /* any JSON value, or as f->sub describes it */
+    case SHOW_JSON:
+        describe_shape(f, j, d);
+        break;
     case FIELD_OBJECT:
     case SHOW_OBJECT:
         break;
@@ -459,16 +482,13 @@ static void describe_kind(const struct field *f, struct jot *j, const struct des
 }
 
 static void describe_field(const struct field *f, struct jot *j, const struct describing *d) {
-    if (f->sub && f->kind != FIELD_OBJECTS && f->kind != SHOW_JSON) {
+    bool is_list = f->kind == FIELD_OBJECTS || (f->kind == SHOW_JSON && f->shape == SHAPE_ANY);
+    if (f->sub && !is_list) {
         describe_ref(f->sub, j, f->name, d);
         return;
     }
     jot_object(j, f->name);
     describe_kind(f, j, d);
-    if (f->kind == SHOW_JSON && f->sub) { /* a list of objects of f->sub */
-        jot_string(j, "type", "array");
-        describe_ref(f->sub, j, "items", d);
-    }
     if (f->choices) {
         jot_array(j, "enum");
         for (size_t i = 0; f->choices[i]; i++)
@@ -504,7 +524,8 @@ static void describe_object(const struct schema *schema, struct jot *j, const ch
             describe_field(&schema->fields[i], j, d);
     jot_end(j, '}');
     describe_required(schema, j, d);
-    if (!d->brief)
+    bool is_open = !d->whole && schema->fields[0].kind >= SHOW_TEXT;
+    if (!d->brief && !is_open)
         jot_bool(j, "additionalProperties", false);
     jot_end(j, '}');
 }

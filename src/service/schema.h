@@ -46,6 +46,16 @@ enum field_kind {
 
 #define SHOW_UNCOUNTED UINT64_MAX
 
+/* What the JSON text of SHOW_JSON is, for the OpenAPI document and the SDKs made from it. */
+enum field_shape {
+    SHAPE_ANY,    /* any value; with `sub`: a list of objects of that schema */
+    SHAPE_TEXTS,  /* a list of strings */
+    SHAPE_MAP,    /* an object of strings */
+    SHAPE_COUNTS, /* an object of whole numbers */
+    SHAPE_OBJECT, /* an object, of the schema `sub` if there is one */
+    SHAPE_ROWS,   /* a list of objects */
+};
+
 struct schema;
 
 struct field {
@@ -57,6 +67,7 @@ struct field {
     uint64_t min, max;
     const char *const *choices; /* allowed values of a text, NULL-terminated */
     const struct schema *sub;
+    enum field_shape shape;
 };
 
 struct schema {
@@ -79,7 +90,8 @@ void schema_done(const struct schema *schema, void *into);
 /* Writes the struct `from` as one JSON object. */
 void schema_write(const struct schema *schema, struct jot *j, const char *name, const void *from);
 
-/* Writes the JSON Schema (2020-12), with `$ref`s to other schemas. */
+/* Writes the JSON Schema (2020-12), with `$ref`s to other schemas. Responses may have members that
+ * the schema does not name; requests may not. */
 void schema_describe(const struct schema *schema, struct jot *j, const char *name);
 /* Writes the JSON Schema with those schemas inlined. */
 void schema_describe_whole(const struct schema *schema, struct jot *j, const char *name);

@@ -1,13 +1,16 @@
 /*
  * Prints docs/reference/api.md from the table of routes:
  * build/tests/daemon/api-doc >docs/reference/api.md
+ * With the argument `openapi` it prints the OpenAPI document, which sdk/generate reads.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "api/bodies.h"
+#include "api/openapi.h"
 #include "api/route.h"
+#include "base/defer.h"
 
 static const char head[] =
     "# The API\n"
@@ -73,6 +76,8 @@ static const char *const kind_names[] = {
     [FIELD_NUMBER] = "whole number",
     [FIELD_SIZE] = "size",
     [FIELD_CPUS] = "number",
+    [FIELD_MONEY] = "number",
+    [FIELD_JSON] = "JSON",
     [FIELD_DURATION] = "duration",
     [FIELD_TEXTS] = "list of strings",
     [FIELD_MAP] = "object of strings",
@@ -81,6 +86,7 @@ static const char *const kind_names[] = {
     [SHOW_TEXT] = "string",
     [SHOW_CHARS] = "string",
     [SHOW_NUMBER] = "whole number",
+    [SHOW_COUNT] = "whole number",
     [SHOW_SIGNED] = "whole number",
     [SHOW_FLAG] = "true or false",
     [SHOW_TIME] = "RFC 3339 time",
@@ -110,11 +116,15 @@ static void print_wrapped(const char *text) {
     }
 }
 
-static void print_link(const struct schema *s) {
-    printf("[%s](#", s->name);
-    for (const char *p = s->name; *p; p++)
+static void print_link_to(const char *name) {
+    printf("[%s](#", name);
+    for (const char *p = name; *p; p++)
         putchar(*p | 32);
     printf(")");
+}
+
+static void print_link(const struct schema *s) {
+    print_link_to(s->name);
 }
 
 static void print_type(const struct field *f) {
@@ -123,9 +133,16 @@ static void print_type(const struct field *f) {
             printf("%s`%s`", i ? ", " : "", f->choices[i]);
         return;
     }
+    static const char *const shapes[] = {
+        [SHAPE_TEXTS] = "list of strings",          [SHAPE_MAP] = "object of strings",
+        [SHAPE_COUNTS] = "object of whole numbers", [SHAPE_OBJECT] = "object",
+        [SHAPE_ROWS] = "list of objects",
+    };
     printf("%s", kind_names[f->kind]);
-    if (f->kind == SHOW_JSON)
+    if (f->kind == SHOW_JSON && f->shape == SHAPE_ANY)
         printf(f->sub ? "list of " : "JSON");
+    else if (f->kind == SHOW_JSON && !f->sub)
+        printf("%s", shapes[f->shape]);
     if (f->sub)
         print_link(f->sub);
 }
@@ -197,6 +214,12 @@ static void print_answer(const struct route *r) {
         print_link(r->response);
     else
         printf("`%s`", r->type ? r->type : "application/json");
+    bool both;
+    const char *events = route_events(r, &both);
+    if (events) {
+        printf(r->response ? ", or a stream of " : " of ");
+        print_link_to(events);
+    }
     printf(".");
     if (r->scope)
         printf(" Scope: %s.", r->scope == SCOPE_RUN ? "run" : "read");
@@ -215,6 +238,24 @@ static void print_route(const struct route *r) {
     printf("```sh\ncurl %s\n```\n\n", r->example);
 }
 
+static void print_union(const struct event_union *u) {
+    printf("## %s\n\n| `%s` | object |\n|---|---|\n", u->name, u->member);
+    for (size_t i = 0; i < u->count; i++) {
+        printf("| `%s` | ", u->kinds[i].value);
+        print_link(u->kinds[i].schema);
+        printf(" |\n");
+    }
+    printf("\n");
+}
+
+static int print_openapi(void) {
+    struct buf text DEFER(buf_done) = BUF(1 << 20);
+    struct jot j = JOT(&text);
+    openapi_write(&j);
+    printf("%s\n", j.failed ? "" : text.data);
+    return j.failed || fflush(stdout) != 0;
+}
+
 static void print_refusals(void) {
     printf("| status | code | when |\n|---|---|---|\n");
     for (size_t i = 0; i < sizeof(refusals) / sizeof(*refusals); i++)
@@ -222,7 +263,9 @@ static void print_refusals(void) {
     printf("\n");
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "openapi") == 0)
+        return print_openapi();
     printf("%s", head);
     print_refusals();
     for (size_t i = 0; i < route_count; i++)
@@ -232,5 +275,7 @@ int main(void) {
         printf("## %s\n\n", (*s)->name);
         print_fields(*s);
     }
+    for (size_t i = 0; i < event_union_count; i++)
+        print_union(&event_unions[i]);
     return fflush(stdout) == 0 ? 0 : 1;
 }
