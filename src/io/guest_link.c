@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/defer.h"
+#include "io/link_port.h"
 
 #define QUEUE_MAX (4u << 20)
 #define PARCELS_MAX 32u
@@ -25,6 +26,7 @@ struct parcel {
 
 struct guest_link {
     int sock;
+    struct link_port *port; /* NULL: the socket leads to the guest itself */
     uint32_t tag;
     uint32_t features;
     uint64_t incarnation;
@@ -68,6 +70,12 @@ struct guest_link *guest_link_adopt(int sock) {
     return l;
 }
 
+struct guest_link *guest_link_adopt_port(int sock) {
+    struct guest_link *l = guest_link_adopt(sock);
+    l->port = link_port_new();
+    return l;
+}
+
 struct guest_link *guest_link_connect(const char *path, struct err *err) {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     size_t n = strlen(path);
@@ -99,6 +107,7 @@ void guest_link_free(struct guest_link *l) {
     while (l->parcel_count)
         drop_parcel(l);
     free(l->parcels);
+    link_port_free(l->port);
     buf_done(&l->out);
     free(l);
 }
@@ -112,7 +121,7 @@ int guest_link_fd(const struct guest_link *l) {
 }
 
 short guest_link_events(const struct guest_link *l) {
-    return (short)(POLLIN | (l->out.len > l->out_start ? POLLOUT : 0));
+    return (short)(POLLIN | (guest_link_backlog(l) > 0 ? POLLOUT : 0));
 }
 
 uint32_t guest_link_features(const struct guest_link *l) {
@@ -182,7 +191,20 @@ static struct parcel *due_parcel(struct guest_link *l, size_t *ret_end) {
     return owing || !l->parcel_count ? NULL : l->parcels;
 }
 
+static int flush_port(struct guest_link *l, struct err *err) {
+    ssize_t n = link_port_send(l->port, l->sock, l->out.data + l->out_start,
+                               l->out.len - l->out_start, err);
+    if (n < 0)
+        return -1;
+    l->out_start += (size_t)n;
+    if (l->out_start == l->out.len)
+        l->out.len = l->out_start = 0;
+    return 0;
+}
+
 int guest_link_flush(struct guest_link *l, struct err *err) {
+    if (l->port)
+        return flush_port(l, err);
     while (l->out_start < l->out.len) {
         size_t end;
         struct parcel *p = due_parcel(l, &end);
@@ -269,6 +291,9 @@ int guest_link_send(struct guest_link *l, const struct frame_head *head, const v
     if (nfds > FRAME_FDS_MAX)
         return err_set(err, ERR_INVALID,
                        "%u file descriptors in one message to the guest are too many", nfds);
+    if (nfds > 0 && l->port)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "file descriptors cannot be passed to a vm: its serial port carries bytes");
     struct frame_head full = *head;
     full.flags = (uint16_t)(full.flags | nfds);
     compact(l);
@@ -280,7 +305,7 @@ int guest_link_send(struct guest_link *l, const struct frame_head *head, const v
 }
 
 size_t guest_link_backlog(const struct guest_link *l) {
-    return l->out.len - l->out_start;
+    return l->out.len - l->out_start + (l->port ? link_port_backlog(l->port) : 0);
 }
 
 /* Receiving. */
@@ -336,9 +361,17 @@ static int guest_link_gave_up(const struct guest_link *l, const struct frame *f,
     return l->incarnation ? err_wrap(err, "the guest closed the connection") : -1;
 }
 
+static int link_frame(struct guest_link *l, struct frame *ret, struct err *err) {
+    if (l->port)
+        return link_port_next(l->port, ret, err);
+    int got = frame_next(&l->in, ret);
+    return got < 0 ? err_set(err, ERR_INTERNAL, "protocol error of the guest: malformed frame")
+                   : got;
+}
+
 int guest_link_received(struct guest_link *l, struct frame *ret, struct err *err) {
     int got;
-    while ((got = frame_next(&l->in, ret)) == 1) {
+    while ((got = link_frame(l, ret, err)) == 1) {
         if (claim_fds(l, ret, err) < 0)
             return -1;
         if (ret->head.type == MSG_ERROR && ret->head.tag == 0)
@@ -348,7 +381,7 @@ int guest_link_received(struct guest_link *l, struct frame *ret, struct err *err
         if (take_hello(l, ret, err) < 0)
             return -1;
     }
-    return got < 0 ? err_set(err, ERR_INTERNAL, "protocol error of the guest: malformed frame") : 0;
+    return got;
 }
 
 /* Frees the memory of large frames, once they were handled. */
@@ -384,6 +417,8 @@ static bool keep_fds(struct guest_link *l, struct msghdr *m) {
 /* Works like recv(2), and fails with EPROTO if too many descriptors came. */
 static ssize_t receive_bytes(struct guest_link *l, int flags) {
     uint8_t *to;
+    if (l->port)
+        return link_port_receive(l->port, l->sock, flags);
     trim(l);
     size_t room = frame_space(&l->in, &to);
     union {
@@ -412,7 +447,8 @@ static int receive_some(struct guest_link *l, int flags, struct err *err) {
         return err_sys(err, "cannot receive from the guest");
     if (n <= 0)
         return err_set(err, ERR_GONE, "the guest closed the connection");
-    frame_fed(&l->in, (size_t)n);
+    if (!l->port)
+        frame_fed(&l->in, (size_t)n);
     return 1;
 }
 
@@ -439,7 +475,7 @@ int guest_link_wait(struct guest_link *l, int timeout_ms, struct frame *ret, str
     int64_t end = timeout_ms < 0 ? INT64_MAX : (int64_t)monotonic_ms() + timeout_ms;
     for (;;) {
         /* Without anything to send and without a timeout, recvmsg() itself may block. */
-        bool may_sleep = timeout_ms < 0 && l->out.len == l->out_start;
+        bool may_sleep = timeout_ms < 0 && guest_link_backlog(l) == 0;
         int got = receive(l, ret, may_sleep ? 0 : MSG_DONTWAIT, err);
         if (got != 0)
             return got;

@@ -19,6 +19,12 @@ struct guest_link;
 /* Takes over a connected stream socket. */
 struct guest_link *guest_link_adopt(int sock);
 
+/*
+ * Takes over a connected stream socket that leads to a serial port of the guest, such as QEMU's.
+ * It cannot pass descriptors: sending some fails with `unsupported`.
+ */
+struct guest_link *guest_link_adopt_port(int sock);
+
 /* Connects to the guest's listening socket. NULL with *err. */
 struct guest_link *guest_link_connect(const char *path, struct err *err);
 void guest_link_free(struct guest_link *link);

@@ -13,8 +13,9 @@ static void on_later(void *arg);
 
 /* ---- opening and freeing ---- */
 
-struct guest *guest_open(struct loop *loop, int sock, void (*on_gone)(void *arg), void *arg,
-                         struct err *err) {
+/* Takes ownership of the link. */
+static struct guest *open_link(struct loop *loop, struct guest_link *link, void (*on_gone)(void *),
+                               void *arg, struct err *err) {
     struct guest *g = xnew(struct guest);
     g->loop = loop;
     g->on_gone = on_gone;
@@ -22,11 +23,24 @@ struct guest *guest_open(struct loop *loop, int sock, void (*on_gone)(void *arg)
     g->armed = LOOP_READ;
     g->refusals_end = &g->refusals;
     g->later = (struct loop_call){.fn = on_later, .arg = g};
-    g->link = guest_link_adopt(sock);
-    if (loop_watch_new(loop, sock, LOOP_READ, on_event, g, &g->watch, err) == 0)
+    g->link = link;
+    if (loop_watch_new(loop, guest_link_fd(link), LOOP_READ, on_event, g, &g->watch, err) == 0)
         return g;
     guest_free(g);
     return NULL;
+}
+
+struct guest *guest_open(struct loop *loop, int sock, void (*on_gone)(void *arg), void *arg,
+                         struct err *err) {
+    return open_link(loop, guest_link_adopt(sock), on_gone, arg, err);
+}
+
+struct guest *guest_open_port(struct loop *loop, int sock, void (*on_gone)(void *arg), void *arg,
+                              struct err *err) {
+    struct guest *g = open_link(loop, guest_link_adopt_port(sock), on_gone, arg, err);
+    if (g)
+        guest_rearm(g); /* sends the mark that begins the connection, and HELLO */
+    return g;
 }
 
 static void drop_refusals(struct guest *g) {
@@ -103,6 +117,10 @@ bool guest_passes_dump(const struct guest *g) {
 
 bool guest_stores_commands(const struct guest *g) {
     return guest_is_cell(g) && guest_features(g) & MSG_FEATURE_PAUSE;
+}
+
+bool guest_keeps_logs(const struct guest *g) {
+    return guest_features(g) & MSG_FEATURE_LOG_READ;
 }
 
 bool guest_has_copies(const struct guest *g) {
@@ -187,7 +205,7 @@ int guest_dispatch(struct guest *g, const struct frame_head *head, const void *m
     }
     g->ack_waits = false;
     int r = guest_link_send(g->link, head, msg, fds, nfds, &why);
-    if (r < 0 && why.code != ERR_LIMIT && why.code != ERR_INVALID)
+    if (r < 0 && why.code != ERR_LIMIT && why.code != ERR_INVALID && why.code != ERR_UNSUPPORTED)
         guest_lose_after_send(g, &why);
     if (r < 0)
         *err = why;
@@ -251,6 +269,13 @@ static struct pending pending_take(struct guest *g, struct pending *p) {
     return taken;
 }
 
+/* The most bytes that the reply to a request may have. */
+static uint32_t most_bytes(uint16_t type, const void *msg) {
+    if (type == MSG_LOG_READ)
+        return ((const struct msg_log_read *)msg)->bytes;
+    return type == MSG_READ ? ((const struct msg_read *)msg)->bytes : 0;
+}
+
 void guest_request(struct guest *g, struct frame_head head, const void *msg, const int *fds,
                    uint32_t nfds, guest_reply_fn *done, void *arg) {
     struct err err;
@@ -258,7 +283,7 @@ void guest_request(struct guest *g, struct frame_head head, const void *msg, con
     if (p) {
         head.tag = p->tag;
         p->type = head.type;
-        p->most = head.type == MSG_READ ? ((const struct msg_read *)msg)->bytes : 0;
+        p->most = most_bytes(head.type, msg);
         p->done = done;
         p->arg = arg;
         if (guest_dispatch(g, &head, msg, fds, nfds, &err) == 0)
@@ -334,6 +359,9 @@ static int watch_answer(struct guest *g, const struct frame *f) {
 /* A reply longer than requested would overflow the receiver. */
 static bool is_too_much(const struct pending *p, const struct frame *f) {
     struct msg_read_data m;
+    struct msg_log_data log;
+    if (f->head.type == MSG_LOG_DATA)
+        return msg_get_log_data(f, &log) < 0 || log.data.n > p->most;
     return f->head.type == MSG_READ_DATA && (msg_get_read_data(f, &m) < 0 || m.data.n > p->most);
 }
 
@@ -568,7 +596,8 @@ static void tell_refusals(struct guest *g) {
 
 /* A lost read request had no effect; a lost change may have happened. */
 static bool only_looks(uint16_t type) {
-    static const uint16_t types[] = {MSG_PING, MSG_TABLE, MSG_BUSY, MSG_STAT, MSG_LIST, MSG_READ};
+    static const uint16_t types[] = {MSG_PING, MSG_TABLE, MSG_BUSY,    MSG_STAT,
+                                     MSG_LIST, MSG_READ,  MSG_LOG_READ};
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
         if (types[i] == type)
             return true;

@@ -26,6 +26,13 @@ typedef void guest_reply_fn(void *arg, const struct frame *frame, const struct e
  */
 struct guest *guest_open(struct loop *loop, int sock, void (*on_gone)(void *arg), void *arg,
                          struct err *err);
+/*
+ * As guest_open(), over a socket of QEMU that leads to a serial port of a vm. Requests with
+ * descriptors fail with `unsupported`. on_gone is also called when the guest starts again: then
+ * open another one, over the same path of the socket.
+ */
+struct guest *guest_open_port(struct loop *loop, int sock, void (*on_gone)(void *arg), void *arg,
+                              struct err *err);
 /* May be called from any callback. Pending requests get no reply, commands no more callbacks. */
 void guest_free(struct guest *g);
 /*
@@ -55,6 +62,8 @@ bool guest_takes_modules(const struct guest *g);
 bool guest_passes_dump(const struct guest *g);
 /* True: the guest also stores commands in files (MSG_FEATURE_PAUSE). */
 bool guest_stores_commands(const struct guest *g);
+/* True: the guest makes the logs of commands, and MSG_LOG_READ reads them. */
+bool guest_keeps_logs(const struct guest *g);
 /* False: the guest has said that it cannot copy output to descriptors (MSG_EXEC_COPY). */
 bool guest_has_copies(const struct guest *g);
 

@@ -24,7 +24,7 @@ enum {
 struct pending {
     uint32_t tag; /* 0: the slot is free */
     uint16_t type;
-    uint32_t most; /* maximum bytes of the reply to a READ */
+    uint32_t most; /* maximum bytes of the reply to a READ or LOG_READ */
     guest_reply_fn *done;
     void *arg;
 };

@@ -138,6 +138,11 @@ static const struct field clone_id_fields[] = {F(STR, msg_clone_id, hostname),
 static const struct field deadline_fields[] = {F(U64, msg_deadline, in_ms), {END}};
 static const struct field spares_fields[] = {
     F(U8, msg_spares, count), F(U8, msg_spares, each), {END}};
+static const struct field log_read_fields[] = {
+    F(U8, msg_log_read, stream), F(U64, msg_log_read, offset), F(U32, msg_log_read, bytes), {END}};
+static const struct field log_data_fields[] = {
+    F(U64, msg_log_data, offset), F(U64, msg_log_data, produced), F(U64, msg_log_data, lost),
+    F(U8, msg_log_data, ended),   F(REST, msg_log_data, data),    {END}};
 static const struct field no_fields[] = {{END}};
 
 static const struct shape {
@@ -200,6 +205,8 @@ static const struct shape {
     SHAPE(SPARES, spares, msg_spares),
     EMPTY(SWITCH_ROOT),
     EMPTY(LINGER),
+    SHAPE(LOG_READ, log_read, msg_log_read),
+    SHAPE(LOG_DATA, log_data, msg_log_data),
 };
 
 static const struct shape *shape_of(uint16_t type) {
@@ -219,7 +226,7 @@ static const struct {
 } replies[] = {
     {MSG_EXEC, MSG_EXEC_STARTED}, {MSG_EXEC, MSG_EXEC_FAILED},  {MSG_TABLE, MSG_TABLE_ROWS},
     {MSG_BUSY, MSG_BUSY_STATE},   {MSG_LOG_WAIT, MSG_LOG_GREW}, {MSG_STAT, MSG_ENTRY},
-    {MSG_LIST, MSG_LIST_PAGE},    {MSG_READ, MSG_READ_DATA},
+    {MSG_LIST, MSG_LIST_PAGE},    {MSG_READ, MSG_READ_DATA},    {MSG_LOG_READ, MSG_LOG_DATA},
 };
 
 bool msg_answers(uint16_t request, uint16_t reply) {

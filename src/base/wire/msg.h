@@ -37,6 +37,8 @@
  *   when there is more output, so at most one reply is on its way. At EXIT the log
  *   holds all that the main process wrote. The guest closes the log with the row,
  *   so a host acknowledges the exit when it has the end of the output it wants.
+ *   Over a serial port no descriptor can come with EXEC: there the guest makes the log, and the
+ *   host reads it with LOG_READ.
  */
 #pragma once
 
@@ -139,6 +141,10 @@ enum msg_type {
     MSG_SPARES,        /* struct msg_spares and count * each descriptors; no reply */
     MSG_SWITCH_ROOT,   /* one descriptor of the new root; ERROR `busy` unless only the guest runs */
     MSG_LINGER,        /* the machine continues to run when its creator's connection closes */
+
+    /* Output of a command whose log the guest made itself (MSG_FEATURE_LOG_READ). */
+    MSG_LOG_READ, /* struct msg_log_read -> LOG_DATA */
+    MSG_LOG_DATA, /* struct msg_log_data */
 };
 
 /* Points to n bytes; when decoded, s[n] is NUL. */
@@ -190,6 +196,8 @@ enum msg_feature {
     MSG_FEATURE_MODULE = 1024,  /* cell: the worker takes a program on standard input */
     MSG_FEATURE_DUMP = 2048,    /* cell: the guest knows MSG_EXEC_DUMP */
     MSG_FEATURE_PAUSE = 4096,   /* cell: the guest knows MSG_PAUSE and MSG_EXEC_STATE */
+    /* With MSG_EXEC_LOG the guest makes the log, without a descriptor, and knows MSG_LOG_READ. */
+    MSG_FEATURE_LOG_READ = 8192,
 };
 
 struct msg_hello {
@@ -404,6 +412,20 @@ enum msg_file_flag {
     MSG_NOREPLACE = 128, /* flag of MOVE */
 };
 
+struct msg_log_read {
+    uint8_t stream;  /* 1 stdout, 2 stderr */
+    uint64_t offset; /* from the start of the stream */
+    uint32_t bytes;  /* at most MSG_CHUNK_MAX */
+};
+
+struct msg_log_data {
+    uint64_t offset;       /* of the first byte: larger than asked for if bytes were left out */
+    uint64_t produced;     /* bytes that the command has written so far */
+    uint64_t lost;         /* how many of these there was no memory for */
+    uint8_t ended;         /* 1: the stream ends at `produced` */
+    struct msg_bytes data; /* to the end of the payload; empty: there is nothing at `offset` yet */
+};
+
 /* uid and gid: act with this fsuid/fsgid; MSG_ID_NONE: as root of the machine. */
 struct msg_path {
     uint32_t uid;
@@ -545,7 +567,8 @@ size_t msg_encode_before(uint8_t *to, size_t cap, const struct frame_head *head,
  */
 int msg_decode(const struct frame *frame, enum msg_type kind, void *ret, size_t size);
 
-/* One accessor per kind, msg_get_hello() to msg_get_spares(). Kinds without a payload have none. */
+/* One accessor per kind, msg_get_hello() to msg_get_log_data(). Kinds without a payload have none.
+ */
 #define MSG_KINDS(X)                        \
     X(hello, HELLO, msg_hello)              \
     X(ok, OK, msg_ok)                       \
@@ -587,7 +610,9 @@ int msg_decode(const struct frame *frame, enum msg_type kind, void *ret, size_t 
     X(clone_id, CLONE_ID, msg_clone_id)     \
     X(deadline, DEADLINE, msg_deadline)     \
     X(spares_want, SPARES_WANT, msg_spares) \
-    X(spares, SPARES, msg_spares)
+    X(spares, SPARES, msg_spares)           \
+    X(log_read, LOG_READ, msg_log_read)     \
+    X(log_data, LOG_DATA, msg_log_data)
 
 #define MSG_GETTER(name, type, struc)                                                \
     static inline int msg_get_##name(const struct frame *frame, struct struc *ret) { \
