@@ -356,19 +356,22 @@ static int watch_answer(struct guest *g, const struct frame *f) {
     return 0;
 }
 
+/* As is_too_much(), for the output of a command. */
+static bool log_is_too_much(const struct pending *p, const struct frame *f) {
+    struct msg_log_data m;
+    return f->head.type == MSG_LOG_DATA && (msg_get_log_data(f, &m) < 0 || m.data.n > p->most);
+}
+
 /* A reply longer than requested would overflow the receiver. */
 static bool is_too_much(const struct pending *p, const struct frame *f) {
     struct msg_read_data m;
-    struct msg_log_data log;
-    if (f->head.type == MSG_LOG_DATA)
-        return msg_get_log_data(f, &log) < 0 || log.data.n > p->most;
     return f->head.type == MSG_READ_DATA && (msg_get_read_data(f, &m) < 0 || m.data.n > p->most);
 }
 
 static int reply(struct guest *g, const struct frame *f) {
     struct pending *p = pending_find(g, f->head.tag);
     struct err err;
-    if (!p || is_too_much(p, f))
+    if (!p || is_too_much(p, f) || log_is_too_much(p, f))
         return -1;
     struct pending taken = pending_take(g, p);
     bool failed = f->head.type == MSG_ERROR;
