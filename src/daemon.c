@@ -254,7 +254,10 @@ static int listen_all(struct daemon *d, struct err *err) {
     d->has_pid = write_pid(d, err) == 0;
     if (!d->has_pid)
         return -1;
-    return where && *where ? listen_tcp(d, where, err) : 0;
+    if (where && *where)
+        return listen_tcp(d, where, err);
+    api_console_again(d->api);
+    return 0;
 }
 
 /* ---- running and stopping ---- */

@@ -30,7 +30,7 @@ from patience import PATIENCE, clock
 ID = re.compile(r"\b[a-z]-[a-z2-7]{12}\b")
 # What only some hosts say, and pages do not show: slow ones (the progress of long work too), those that
 # cannot enforce every limit, and those whose root has used carrel.
-REMARKS = re.compile(r"^(?:carrel: (?:preparing this host for its first box|warning: limits not enforced on this host|root may have machines of its own).*"
+REMARKS = re.compile(r"^(?:carrel: (?:preparing this host for its first (?:box|machine)|warning: limits not enforced on this host|root may have machines of its own).*"
                      r"|.*  [\d.]+[BKMGT]  [\d.]+[BKMGT]/s(?:  \d+%)?)\n", re.M)
 LIMIT_S = 120
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/console/console.h"
 #include "api/inner.h"
 #include "api/mcp.h"
 #include "api/metrics.h"
@@ -18,7 +19,10 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "io/http_origin.h"
+#include "io/http_uri.h"
+#include "service/console/console.h"
 #include "service/rights.h"
+#include "service/tickets.h"
 
 struct api {
     struct loop *loop;
@@ -27,6 +31,7 @@ struct api {
     struct http_server *http;
     struct metrics *metrics;
     struct mcp_face *mcp;
+    struct console_face *console;
     uint16_t port; /* TCP port; 0: no TCP listener */
     size_t busy;
     uint64_t taken; /* requests since the start */
@@ -35,6 +40,30 @@ struct api {
 
 /* ---- authentication ---- */
 
+/*
+ * A browser cannot add a header to a WebSocket or a download. Their targets end in a ticket of the
+ * console instead, which counts only for GET and the part before it.
+ */
+static size_t ticket_given(const struct http_exchange *x) {
+    static const char name[] = "ticket=";
+    struct http_text t = x->head->target;
+    size_t n = sizeof(name) - 1 + CONSOLE_KEY_SIZE - 1;
+    bool has = http_text_is(x->head->method, "GET") && t.n > n + 1 &&
+               (t.s[t.n - n - 1] == '?' || t.s[t.n - n - 1] == '&') &&
+               memcmp(t.s + t.n - n, name, sizeof(name) - 1) == 0;
+    return has ? n + 1 : 0;
+}
+
+static int caller_by_ticket(struct api *api, const struct http_exchange *x, struct caller *ret,
+                            struct err *err) {
+    char ticket[CONSOLE_KEY_SIZE];
+    struct http_text t = x->head->target;
+    snprintf(ticket, sizeof(ticket), "%.*s", CONSOLE_KEY_SIZE - 1,
+             t.s + t.n - (CONSOLE_KEY_SIZE - 1));
+    return service_caller_by_ticket(api->service, ticket, t.s, t.n - ticket_given(x), x->peer->text,
+                                    ret, err);
+}
+
 static int authenticate(struct api *api, const struct http_exchange *x, struct caller *ret,
                         struct err *err) {
     struct http_text bearer = http_field_only(x->head, "Authorization");
@@ -42,9 +71,14 @@ static int authenticate(struct api *api, const struct http_exchange *x, struct c
         if (bearer.n < 8 || !http_text_is_like((struct http_text){bearer.s, 7}, "Bearer "))
             return err_set(err, ERR_DENIED,
                            "header 'Authorization': the only supported scheme is Bearer");
+        if (console_is_token(bearer.s + 7, bearer.n - 7))
+            return service_caller_by_console(api->service, bearer.s + 7, bearer.n - 7,
+                                             x->peer->text, ret, err);
         return service_caller_by_token(api->service, bearer.s + 7, bearer.n - 7, x->peer->text, ret,
                                        err);
     }
+    if (ticket_given(x))
+        return caller_by_ticket(api, x, ret, err);
     if (x->peer->local)
         return service_caller_by_uid(api->service, x->peer->uid, x->peer->pid, ret, err);
     err_set(err, ERR_DENIED, "a token is required");
@@ -165,6 +199,7 @@ static void api_take(struct api *api, struct http_exchange *x, const struct rout
                        .fds = x->fds,
                        .nfds = x->nfds,
                        .length = -1,
+                       .by_ticket = who->console[0] && ticket_given(x),
                        .started_us = monotonic_us()};
     memcpy(c->params, params, sizeof(c->params));
     x->user = c;
@@ -220,6 +255,8 @@ static void on_request(struct http_exchange *x, void *arg) {
         api_refuse(x, 403, &err, NULL);
         return;
     }
+    if (console_face_take(api->console, x))
+        return;
     if (http_text_is(x->head->path, "/mcp")) {
         take_mcp(api, x);
         return;
@@ -244,6 +281,40 @@ static void on_request(struct http_exchange *x, void *arg) {
     api_take(api, x, route, &who, params);
 }
 
+/* ---- console ---- */
+
+static int console_caller(void *arg, const struct http_exchange *x, struct caller *ret,
+                          struct err *err) {
+    return authenticate(arg, x, ret, err);
+}
+
+/* Prefers the port of an earlier daemon, whose pages are still open, then the usual one. */
+static int console_listen(void *arg, struct err *err) {
+    struct api *api = arg;
+    const uint16_t ports[] = {service_console_port(api->service), CONSOLE_PORT, 0};
+    uint16_t port = 0;
+    char url[64];
+    if (*service_address(api->service))
+        return 0;
+    for (size_t i = ports[0] ? 0 : 1; i < 3 && !port; i++)
+        if (api_listen_tcp(api, "127.0.0.1", ports[i], &port, err) < 0)
+            port = 0;
+    if (!port)
+        return -1;
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
+    log_line(LOG_NOTE, "api", "serving the console address=127.0.0.1 port=%u", port);
+    char socket[PLACE_SIZE + 16];
+    snprintf(socket, sizeof(socket), "%s", service_socket(api->service));
+    service_set_address(api->service, url, socket);
+    return service_console_set_port(api->service, port, err);
+}
+
+void api_console_again(struct api *api) {
+    struct err err;
+    if (service_console_port(api->service) && console_listen(api, &err) < 0)
+        log_line(LOG_WARN, "api", "serve the console again: %s", err.text);
+}
+
 /* ---- lifecycle ---- */
 
 struct api *api_new(struct loop *loop, struct service *service, struct runs *runs) {
@@ -253,6 +324,7 @@ struct api *api_new(struct loop *loop, struct service *service, struct runs *run
     api->runs = runs;
     api->metrics = metrics_new();
     api->mcp = mcp_face_new(loop, service);
+    api->console = console_face_new(service, console_caller, console_listen, api);
     const struct http_server_config config = {.on_request = on_request, .arg = api, .shares = true};
     api->http = http_server_new(loop, &config);
     return api;
@@ -262,6 +334,7 @@ void api_free(struct api *api) {
     if (!api)
         return;
     mcp_face_free(api->mcp);
+    console_face_free(api->console);
     http_server_free(api->http);
     if (api->busy)
         api->freed = true;

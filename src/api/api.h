@@ -22,6 +22,9 @@ int api_listen_unix(struct api *api, const char *path, mode_t mode, struct err *
 int api_listen_tcp(struct api *api, const char *host, uint16_t port, uint16_t *ret_port,
                    struct err *err);
 
+/* Serves the console on the port on which an earlier daemon did. */
+void api_console_again(struct api *api);
+
 /* Number of requests in progress: a daemon that exits when idle waits for 0. */
 size_t api_busy(const struct api *api);
 uint64_t api_taken(const struct api *api); /* number of requests since the start */

@@ -90,6 +90,8 @@ int call_read_query(struct call *c, struct err *err) {
         if (http_decode_query(key, q->name, sizeof(q->name), &n) < 0 ||
             http_decode_query(value, q->value, value.n + 1, &n) < 0)
             return err_set(err, ERR_INVALID, "the query of the request has a malformed parameter");
+        if (c->by_ticket && strcmp(q->name, "ticket") == 0)
+            continue;
         if (!known_query(c->route, q->name))
             return err_set(err, ERR_INVALID, "unknown query parameter '%s'", q->name);
     }
@@ -117,6 +119,12 @@ static void call_free(struct call *c) {
     free(c);
 }
 
+/* A ticket makes a link of an answer, and a browser may show it: as a file, never as a page. */
+#define TICKET_FIELDS(c)                                                                 \
+    {(c)->by_ticket ? "Content-Disposition" : NULL, "attachment"}, {                     \
+        (c)->by_ticket ? "Content-Security-Policy" : NULL, "default-src 'none'; sandbox" \
+    }
+
 static void answer_more(struct call *c, int status, const char *type, const void *body, size_t n,
                         const struct http_pair *more) {
     const struct http_pair fields[] = {{"Content-Type", type},
@@ -134,6 +142,7 @@ static void call_answer(struct call *c, int status, const char *type, const void
     const struct http_pair fields[] = {{"Content-Type", type},
                                        {"Cache-Control", "no-store"},
                                        {"X-Content-Type-Options", "nosniff"},
+                                       TICKET_FIELDS(c),
                                        {NULL, NULL}};
     c->status = status;
     if (nfds)
@@ -308,10 +317,11 @@ void call_listen(struct call *c) {
 }
 
 void call_begin(struct call *c, int status, const char *type, const struct http_pair *more) {
-    struct http_pair fields[8] = {{"Content-Type", type},
-                                  {"Cache-Control", "no-store"},
-                                  {"X-Content-Type-Options", "nosniff"}};
-    for (size_t n = 3; more && more->name && n < 7; n++)
+    struct http_pair fields[10] = {{"Content-Type", type},
+                                   {"Cache-Control", "no-store"},
+                                   {"X-Content-Type-Options", "nosniff"},
+                                   TICKET_FIELDS(c)};
+    for (size_t n = c->by_ticket ? 5 : 3; more && more->name && n < 9; n++)
         fields[n] = *more++;
     c->status = status;
     c->streaming = true;

@@ -66,6 +66,7 @@ struct call {
     int status;
     enum err_code failed;
     bool streaming;
+    bool by_ticket; /* a ticket of the console stands in the query */
 };
 
 /* Returns the value of a query parameter; NULL: absent. It is valid as long as the call. */
@@ -126,5 +127,7 @@ bool call_write(struct call *c, const void *bytes, size_t n);
 bool call_is_full(const struct call *c); /* true: write nothing before on_drain */
 void call_end(struct call *c);
 
+/* The HTTP status of an error. */
+int api_status_of(enum err_code code);
 /* Writes {"error":{...}}. */
 void error_json(struct jot *j, const struct err *err);

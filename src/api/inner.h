@@ -7,7 +7,6 @@
 
 #include "api/call.h"
 
-int api_status_of(enum err_code code);
 void api_call_ended(struct call *c);
 
 /*

@@ -137,6 +137,8 @@ const struct command commands[] = {
      store_forms},
 
     {"serve", "[OPTIONS]", "run the daemon in the foreground", cmd_serve, serve_rows, "This host"},
+    {"console", "[OPTIONS]", "open the console in a browser: print a one-time link", cmd_console,
+     console_rows, NULL},
     {"doctor", "[--json]", "check what this host supports, and suggest fixes", cmd_doctor,
      json_rows, NULL},
     {"token", "new|ls|show|rm [OPTIONS] [TOKEN...]",

@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/asleep.h"
+#include "service/console/console.h"
+#include "service/console/orders.h"
 #include "service/exec/dumps.h"
 #include "service/exec/live.h"
 #include "service/exec/logs.h"
@@ -239,6 +241,8 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                           .ready_arg = arg};
     s->commits = commits_new(s->loop, s->store);
     s->events_call = (struct loop_call){.fn = events_tell, .arg = s};
+    s->orders = orders_new();
+    s->console = console_new(s->place->run);
     s->execs = service_execs_new(s);
     s->steps = service_steps_new();
     s->grants = service_grants_new(s);
@@ -299,6 +303,8 @@ void service_free(struct service *s) {
     service_review_free(s->review);
     service_volumes_free(s);
     tickets_free(s);
+    console_free(s->console);
+    orders_free(s->orders);
     tool_counts_done(&s->tool_calls);
     free(s);
 }

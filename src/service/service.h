@@ -59,6 +59,7 @@ struct caller {
     char client[64];     /* "uid 1000 pid 4711", "127.0.0.1:4711" */
     bool local;          /* connected by unix socket: may pass descriptors */
     uid_t uid;           /* uid of a local caller */
+    char console[16];    /* name of the console's session that it comes from; empty: another way */
     bool is_idle;        /* the daemon itself, for a machine whose idle timeout is over */
 };
 

@@ -128,6 +128,8 @@ struct service {
     struct service_review *review;
     struct service_volumes *volumes;
     struct map machines;            /* id -> struct live */
+    struct console *console;        /* keys of browsers (console/console.h) */
+    struct orders *orders;          /* shipments asked for in the console (console/orders.h) */
     struct map tickets;             /* hash -> struct ticket (tickets.h) */
     char address[128], socket[128]; /* where clients reach the API */
     struct loop_timer *tick;

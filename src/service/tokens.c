@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "service/console/console.h"
 #include "service/rights.h"
 #include "service/state.h"
 
@@ -155,6 +156,8 @@ int service_token_list(struct service *s, const struct caller *who, struct token
 bool service_caller_stands(struct service *s, const struct caller *who) {
     struct token_row row;
     struct err err;
+    if (who->console[0])
+        return console_stands(s->console, who);
     return !who->token[0] ||
            (store_token_get(s->store, who->token, &row, &err) == 0 && !row.revoked_ms);
 }

@@ -1,0 +1,43 @@
+/*
+ * Orders of the console: shipments that the owner asks for in the browser.
+ *
+ * The daemon never writes to the owner's files. The command `carrel console` runs as the owner,
+ * fetches the orders of that owner, runs `carrel ship` for each, and sends back what it printed.
+ */
+#pragma once
+
+#include "service/service.h"
+
+enum {
+    ORDERS_MAX = 64,
+    ORDERS_OF_OWNER = 8,
+    ORDER_BODY_MAX = 64 << 10,
+    ORDER_OUTPUT_MAX = 4 << 20,
+    ORDER_LIFE_S = 600,
+    ORDER_WORKER_S = 5, /* a worker that asked within this time is there */
+};
+
+struct order_view {
+    uint64_t id;
+    const char *body;  /* JSON, as the page sent it */
+    const char *state; /* waiting, taken or done */
+    int64_t status;    /* exit status of carrel ship; -1: not done */
+    const char *output;
+};
+
+/* Adds an order of a page. `busy` if the owner has no worker. */
+int service_order_add(struct service *s, const struct caller *who, const char *body,
+                      uint64_t *ret_id, struct err *err);
+/* Called by the worker, again and again: false if there is no order for it. */
+bool service_order_take(struct service *s, const struct caller *who, struct order_view *ret);
+int service_order_done(struct service *s, const struct caller *who, uint64_t id, int64_t status,
+                       const char *output, struct err *err);
+/* The texts are valid until the order changes. */
+int service_order_show(struct service *s, const struct caller *who, uint64_t id,
+                       struct order_view *ret, struct err *err);
+/* Whether `carrel console` of this owner runs. */
+bool service_order_worker(const struct service *s, const char *owner);
+
+struct orders;
+struct orders *orders_new(void);
+void orders_free(struct orders *o);

@@ -1,0 +1,66 @@
+"""A daemon with a console: links, tokens and tickets of it, as a browser gets them."""
+import http.client
+import urllib.parse
+
+from daemon import Daemon, Refused, TcpClient
+from carrel import BUILD
+
+BUNDLE = BUILD / "libexec/console/index.html"
+
+
+class Page(TcpClient):
+    """What the page may do: a client with the token of a session."""
+
+    def __init__(self, port, token):
+        super().__init__(port, token)
+        self.headers = {"Content-Type": "application/json", "Origin": f"http://127.0.0.1:{port}"}
+        if token:
+            self.headers["Authorization"] = "Bearer " + token
+
+    def ticket(self, target):
+        return self.post("/console/ticket", {"target": target})["ticket"]
+
+    def with_ticket(self, target, ticket=None):
+        """The target as a browser requests it: with a ticket, without a token."""
+        ticket = ticket or self.ticket(target)
+        return target + ("&" if "?" in target else "?") + "ticket=" + ticket
+
+
+def raw(port, method, target, body=None, headers=()):
+    """The whole answer: status, headers and bytes."""
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    c.request(method, target, body=body, headers=dict(headers))
+    answer = c.getresponse()
+    content = answer.read()
+    c.close()
+    return answer.status, answer.headers, content
+
+
+class ConsoleDaemon(Daemon):
+    port = None
+
+    def start(self, env=()):
+        super().start(env)
+        self.dir.chmod(0o711)  # other users of the test reach the socket
+
+    def link(self, client=None):
+        """A one-time link, and the port of the console."""
+        url = urllib.parse.urlsplit((client or self).post("/console/link")["url"])
+        self.port = url.port
+        assert (url.scheme, url.hostname, url.path, url.query) == ("http", "127.0.0.1", "/", "")
+        return url.fragment.removeprefix("link=")
+
+    def open(self, client=None):
+        link = self.link(client)
+        told = Page(self.port, None).post("/console/open", {"link": link})
+        return Page(self.port, told["token"])
+
+
+def status_of(do, *args, **kw):
+    try:
+        do(*args, **kw)
+    except Refused as e:
+        return e.status, e.code
+    return 200, None
+
+
