@@ -132,6 +132,11 @@ test-images: setup-test all
 test-upgrade: setup-test all
 	@scripts/test-upgrade $(BUILD)
 
+# The wheel of the Python SDK, reproducible (SOURCE_DATE_EPOCH) and without downloads.
+sdk: all
+	@sdk/generate --check $(BUILD)
+	@sdk/pack --python $(BUILD)/sdk
+
 lint: setup-build setup-test setup-lint
 	@scripts/lint
 
@@ -150,4 +155,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade lint format install uninstall clean
+.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade sdk lint format install uninstall clean

@@ -19,6 +19,11 @@ def test_the_page_is_printed_from_the_table():
     assert PAGE == now, "run: build/tests/daemon/api-doc >docs/reference/api.md"
 
 
+def test_the_sdks_have_the_types_of_the_document():
+    done = subprocess.run([TOP / "sdk/generate", "--check", BUILD], stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr.decode()
+
+
 def test_every_route_has_an_example(daemon):
     document = daemon.get("/v1/openapi.json")
     routes = {f"{method.upper()} {path}" for path, item in document["paths"].items() for method in item}

@@ -9,7 +9,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "daemon"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "image"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from carrel import BUILD, Carrel, ROOTLESS  # noqa: E402
+from carrel import BUILD, Carrel, ROOTLESS, TOP  # noqa: E402
 from daemon import Daemon  # noqa: E402
 import patience  # noqa: E402
 import postgres  # noqa: E402
@@ -62,6 +62,14 @@ def with_rootfs(alone):
     """With the archive that docs/howto/images.md imports."""
     (alone.dir / "parts").mkdir()
     small_tree(alone.dir / "parts").rename(alone.dir / "rootfs.tar")
+    return alone
+
+
+@pytest.fixture
+def with_sdk(alone):
+    """With the Python SDK installed."""
+    alone.env["PYTHONPATH"] = str(TOP / "sdk/python")
+    alone.env["PYTHONDONTWRITEBYTECODE"] = "1"
     return alone
 
 

@@ -10,7 +10,8 @@ from carrel import ROOTLESS, TOP
 PAGES = sorted([*(TOP / "docs/tutorial").glob("*.md"), *(TOP / "docs/howto").glob("*.md")])
 # What a page needs besides a shell; without a row, no daemon and no network.
 PLACES = {"from-docker": "online", "network-and-approvals": "online", "secrets": "online", "databases": "with_postgres",
-          "images": "with_rootfs", "remote": "with_ssh", "volumes": "with_volumes"}
+          "images": "with_rootfs", "remote": "with_ssh", "volumes": "with_volumes",
+          "sdk": "with_sdk"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -1,0 +1,487 @@
+"""The client that waits. Written by sdk/generate from _aio.py. Do not edit."""
+import hashlib
+import io
+import json
+import os
+import posixpath
+import re
+import secrets
+import tarfile
+import typing
+import urllib.parse
+
+from . import _http
+from ._http import CarrelError
+from ._io_sync import Stream, connect, run_program, sleep
+from ._operations import OPERATIONS
+from ._result import Command, Contender, Result, Text, command_fields
+from ._types import (ChangeSet, Diff, Entry, Exec, ExecEvent, Exposure, Grant, Machine as MachineView, MachineRequest,
+                     PendingItem, Rule, Stats, Status, Step)
+
+
+class Client:
+    """A connection to one daemon. It keeps nothing but the address and the token.
+
+    url: unix:PATH, http://HOST:PORT or https://HOST:PORT. Without it, CARREL_URL, or the socket of this user's daemon.
+    token: the secret of a token, for a daemon on TCP. Without it, CARREL_TOKEN.
+    wait: seconds to look for a daemon that went away, for calls that can be repeated.
+    """
+
+    def __init__(self, url: typing.Optional[str] = None, token: typing.Optional[str] = None, *,
+                 connect_timeout: float = 30, wait: float = 30):
+        self.address = _http.parse_address(url) if url else _http.default_address()
+        self._token = token or (None if url else os.environ.get("CARREL_TOKEN"))
+        self._is_default, self._timeout, self._wait = url is None, connect_timeout, wait
+
+    def _target(self, operation: str, params: typing.Mapping[str, typing.Any]) -> typing.Tuple[str, str]:
+        """The method, and the path with its query. A parameter that is a word of Python ends in `_`."""
+        method, path, queries = OPERATIONS[operation]
+        given = {name.rstrip("_"): value for name, value in params.items() if value is not None}
+        for name in re.findall(r"\{(\w+)\}", path):
+            value = str(given.pop(name))
+            if not value:
+                raise ValueError(f"{operation}: '{name}' is empty")
+            path = path.replace("{" + name + "}", urllib.parse.quote(value, safe=""))
+        if unknown := set(given) - set(queries):
+            raise TypeError(f"{operation} has no parameter '{min(unknown)}'")
+        words = {name: str(int(value)) if isinstance(value, bool) else str(value) for name, value in given.items()}
+        return method, path + ("?" + urllib.parse.urlencode(words) if words else "")
+
+    def _open(self, operation: str, body: typing.Any, accept: str,
+                    params: typing.Mapping[str, typing.Any]) -> typing.Tuple[Stream, _http.Reader]:
+        """Sends a request; the answer up to the end of its head."""
+        method, target = self._target(operation, params)
+        headers = {"Accept": accept}
+        if self._token:
+            headers["Authorization"] = "Bearer " + self._token
+        data = body
+        if body is not None and not isinstance(body, bytes):
+            data = json.dumps({k: v for k, v in body.items() if v is not None}).encode()
+            headers["Content-Type"] = "application/json"
+        stream = connect(self.address, self._timeout)
+        try:
+            stream.send(_http.request_bytes(self.address, method, target, headers, data))
+            reader = _http.Reader()
+            while not reader.status:
+                reader.feed(stream.receive())
+            if reader.status >= 300:
+                raise _http.refusal(reader.status, self._rest(stream, reader, 1 << 20))
+            return stream, reader
+        except BaseException:
+            stream.close()
+            raise
+
+    def _rest(self, stream: Stream, reader: _http.Reader, limit: int) -> bytes:
+        pieces, size = [reader.take()], 0
+        while not reader.done:
+            reader.feed(stream.receive())
+            pieces.append(reader.take())
+            size += len(pieces[-1])
+            if size > limit:
+                raise CarrelError("limit", f"the answer is longer than {limit} bytes")
+        return b"".join(pieces)
+
+    def _call(self, operation: str, body: typing.Any, params: typing.Mapping[str, typing.Any]) -> typing.Any:
+        stream, reader = self._open(operation, body, "*/*", params)
+        try:
+            content = self._rest(stream, reader, _http.BODY_MAX)
+        finally:
+            stream.close()
+        is_json = reader.headers.get("content-type", "").startswith("application/json")
+        return json.loads(content) if is_json and content else content
+
+    def call(self, operation: str, body: typing.Any = None, **params: typing.Any) -> typing.Any:
+        """Any operation of the API by its name: call("machine_show", machine="work"). JSON, or bytes.
+
+        Reads, and requests with an idempotency key, are repeated while the daemon is restarted.
+        """
+        repeats = OPERATIONS[operation][0] == "GET" or (isinstance(body, dict) and "key" in body)
+        left = self._wait if repeats else 0.0
+        while True:
+            try:
+                return self._call(operation, body, params)
+            except ConnectionError:
+                if left <= 0:
+                    raise
+            sleep(0.2)
+            left -= 0.2
+
+    def events(self, operation: str, body: typing.Any = None, **params: typing.Any) -> typing.Iterator[typing.Any]:
+        """The objects of an operation that streams, as they come."""
+        accept = "application/x-ndjson, text/event-stream;q=0.9"
+        if operation in ("exec", "run", "exec_events", "build_log"):
+            accept = "application/x-ndjson"
+        stream, reader = self._open(operation, body, accept, params)
+        try:
+            lines = _http.Lines(reader.headers.get("content-type", "").startswith("text/event-stream"))
+            while True:
+                for item in lines.feed(reader.take()):
+                    yield item
+                if reader.done:
+                    return
+                reader.feed(stream.receive())
+        finally:
+            stream.close()
+
+    def status(self) -> Status:
+        """The status of the daemon and its host."""
+        return typing.cast(Status, self.call("status"))
+
+    def machines(self, **filters: typing.Any) -> typing.List["Machine"]:
+        """All machines that fit: state, kind, name, meta, all. Pages are read one after the other."""
+        found: typing.List[Machine] = []
+        cursor = None
+        while True:
+            page = self.call("machine_list", cursor=cursor, **filters)
+            found += [Machine(self, view) for view in page["machines"]]
+            cursor = page.get("next")
+            if not cursor:
+                return found
+
+    def pending(self) -> typing.List[PendingItem]:
+        """Requests and questions of machines that wait for a decision."""
+        return typing.cast(typing.List[PendingItem], (self.call("pending_list"))["pending"])
+
+    def program(self, *words: str) -> bytes:
+        """Runs the program `carrel` on this host with this daemon; its standard output."""
+        env = dict(os.environ)
+        if not self._is_default:
+            if self.address.path:
+                env.pop("CARREL_URL", None)
+                env["CARREL_RUN"] = posixpath.dirname(self.address.path)
+            else:
+                env["CARREL_URL"] = str(self.address)
+        if self._token:
+            env["CARREL_TOKEN"] = self._token
+        name = os.environ.get("CARREL_PROGRAM", "carrel")
+        try:
+            status, out, err = run_program([name, *words], env)
+        except FileNotFoundError as e:
+            raise CarrelError("unsupported", "the program 'carrel' is not installed on this host") from e
+        if status != 0:
+            raise CarrelError("failed", err.decode(errors="replace").strip() or f"carrel exited with {status}")
+        return out
+
+
+class Process:
+    """A command that was started in the background."""
+
+    def __init__(self, client: Client, view: Exec):
+        self.client, self.view = client, view
+        self.id, self.machine = view["id"], view["machine"]
+
+    def _words(self) -> typing.Dict[str, str]:
+        return {"machine": self.machine, "exec": self.id}
+
+    def refresh(self) -> Exec:
+        self.view = self.client.call("exec_show", **self._words())
+        return self.view
+
+    def events(self, stdout: int = 0, stderr: int = 0) -> typing.Iterator[ExecEvent]:
+        """Output from these offsets on, and then the end of the command."""
+        for event in self.client.events("exec_events", stdout=stdout, stderr=stderr, **self._words()):
+            yield event
+
+    def wait(self) -> Exec:
+        """The command once it has ended, also across a restart of the daemon."""
+        while (self.refresh())["state"] in ("starting", "running"):
+            try:
+                for event in self.client.events("exec_events", output=False, **self._words()):
+                    del event
+            except ConnectionError:
+                sleep(0.2)
+        return self.view
+
+    def output(self, stream: str = "stdout", offset: int = 0, limit: typing.Optional[int] = None) -> bytes:
+        return typing.cast(bytes, self.client.call("exec_output", stream=stream, offset=offset, limit=limit, **self._words()))
+
+    def write(self, data: Text, *, eof: bool = False) -> None:
+        """Writes to standard input; the command must have been started with stdin_open=True."""
+        data = data.encode() if isinstance(data, str) else data
+        self.client.call("exec_stdin", data, eof=eof, **self._words())
+
+    def signal(self, name: str) -> None:
+        self.client.call("exec_signal", {"signal": name}, **self._words())
+
+    def kill(self) -> None:
+        self.client.call("exec_kill", **self._words())
+
+
+class Files:
+    """Files of a machine. Paths are absolute; `user` is who reads or writes (default: the image's user)."""
+
+    def __init__(self, machine: "Machine"):
+        self._machine = machine
+
+    def _call(self, operation: str, body: typing.Any = None, **params: typing.Any) -> typing.Any:
+        return self._machine.client.call(operation, body, machine=self._machine.id, **params)
+
+    def read(self, path: str, user: typing.Optional[str] = None) -> bytes:
+        return typing.cast(bytes, self._call("file_read", path=path, user=user))
+
+    def read_text(self, path: str, user: typing.Optional[str] = None) -> str:
+        return (self.read(path, user)).decode()
+
+    def write(self, path: str, data: Text, **params: typing.Any) -> None:
+        """Writes the whole file, or nothing. params: user, mode, if_hash, sync, offset."""
+        self._call("file_write", data.encode() if isinstance(data, str) else data, path=path, **params)
+
+    def list(self, path: str, user: typing.Optional[str] = None) -> typing.List[Entry]:
+        found: typing.List[Entry] = []
+        cursor = None
+        while True:
+            page = self._call("file_list", path=path, user=user, cursor=cursor)
+            found += page["entries"]
+            cursor = page.get("next")
+            if not cursor:
+                return found
+
+    def stat(self, path: str, *, follow: bool = False, user: typing.Optional[str] = None) -> Entry:
+        return typing.cast(Entry, self._call("file_stat", path=path, follow=follow, user=user))
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.stat(path)
+        except CarrelError as e:
+            if e.code != "not_found":
+                raise
+            return False
+        return True
+
+    def mkdir(self, path: str, user: typing.Optional[str] = None) -> None:
+        """Makes a directory and the missing ones above it."""
+        self._call("file_mkdir", {"path": path, "user": user})
+
+    def move(self, source: str, target: str, user: typing.Optional[str] = None) -> None:
+        self._call("file_move", {"from": source, "to": target, "user": user})
+
+    def remove(self, path: str, *, recursive: bool = False, user: typing.Optional[str] = None) -> None:
+        self._call("file_remove", path=path, recursive=recursive, user=user)
+
+    def read_tar(self, path: str, user: typing.Optional[str] = None) -> bytes:
+        """A directory and everything below it as a tar archive."""
+        return typing.cast(bytes, self._call("tar_read", path=path, user=user))
+
+    def write_tar(self, path: str, archive: bytes, user: typing.Optional[str] = None) -> None:
+        self._call("tar_write", archive, path=path, user=user)
+
+    def watch(self, path: str) -> typing.Iterator[typing.Any]:
+        """Changes of a file or a directory, as they happen."""
+        for event in self._machine.client.events("file_watch", machine=self._machine.id, path=path):
+            yield event
+
+
+class Machine:
+    """A computer for an agent. `view` is what the daemon said of it last; refresh() asks again."""
+
+    def __init__(self, client: Client, view: MachineView):
+        self.client, self.view, self.id = client, view, view["id"]
+        self.files = Files(self)
+
+    def __repr__(self) -> str:
+        return f"<machine {self.id} {self.view['state']}>"
+
+    def __enter__(self) -> "Machine":
+        return self
+
+    def __exit__(self, *exc: typing.Any) -> None:
+        self.destroy()
+
+    @classmethod
+    def create(cls, client: typing.Optional[Client] = None, **fields: typing.Any) -> "Machine":
+        """A new machine. Fields are those of MachineRequest: name, image, limits, ttl, net, env, ..."""
+        client = client or Client()
+        request: MachineRequest = typing.cast(MachineRequest, {"key": secrets.token_hex(16), **fields})
+        return cls(client, client.call("machine_create", request))
+
+    @classmethod
+    def get(cls, ref: str, client: typing.Optional[Client] = None) -> "Machine":
+        """The machine with this id, name or unique prefix of the id."""
+        client = client or Client()
+        return cls(client, client.call("machine_show", machine=ref))
+
+    @staticmethod
+    def run(command: Command, client: typing.Optional[Client] = None, *,
+                  machine: typing.Optional[MachineRequest] = None, **fields: typing.Any) -> Result:
+        """Runs one command in a new machine, which is destroyed afterwards. Fields are those of ExecRequest."""
+        client = client or Client()
+        body = {"exec": {**command_fields(command), **fields}, "machine": machine or {}}
+        return Result(client.call("run", body))
+
+    @classmethod
+    def cell(cls, programs: typing.Mapping[str, bytes], client: typing.Optional[Client] = None,
+                   **fields: typing.Any) -> "Machine":
+        """A machine of the kind cell with these WebAssembly programs (binary or text) in /bin, by name."""
+        client = client or Client()
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w") as tar:
+            for name, program in sorted(programs.items()):
+                entry = tarfile.TarInfo(f"bin/{name}.wasm")
+                entry.size, entry.mode = len(program), 0o755
+                tar.addfile(entry, io.BytesIO(program))
+        archive = out.getvalue()
+        image = "cell-" + hashlib.sha256(archive).hexdigest()[:16]
+        client.call("image_import", archive, name=image)
+        return cls.create(client, kind="cell", image=image, **fields)
+
+    def _call(self, operation: str, body: typing.Any = None, **params: typing.Any) -> typing.Any:
+        return self.client.call(operation, body, machine=self.id, **params)
+
+    def refresh(self) -> MachineView:
+        self.view = self._call("machine_show")
+        return self.view
+
+    def update(self, **fields: typing.Any) -> MachineView:
+        """Changes limits, ttl, idle, idle_action, name or metadata."""
+        self.view = self._call("machine_update", fields)
+        return self.view
+
+    def destroy(self) -> None:
+        """Deletes the machine. It is no error if it has ended."""
+        try:
+            self.view = self._call("machine_destroy")
+        except CarrelError as e:
+            if e.code not in ("not_found", "gone"):
+                raise
+
+    def pause(self) -> None:
+        self.view = self._call("machine_pause")
+
+    def resume(self) -> None:
+        self.view = self._call("machine_resume")
+
+    def stop(self) -> None:
+        self.view = self._call("machine_stop")
+
+    def stats(self) -> Stats:
+        return typing.cast(Stats, self._call("machine_stats"))
+
+    # ---- commands ----
+
+    def exec(self, command: Command, **fields: typing.Any) -> Result:
+        """Runs a command and waits for its end. Fields are those of ExecRequest: env, cwd, user, stdin, timeout, ..."""
+        body = {"key": secrets.token_hex(16), **command_fields(command), **fields}
+        return Result(self._call("exec", body))
+
+    def stream(self, command: Command, **fields: typing.Any) -> typing.Iterator[ExecEvent]:
+        """Runs a command; the events start, stdout, stderr, gap and exit as they come."""
+        body = {**command_fields(command), **fields}
+        for event in self.client.events("exec", body, machine=self.id):
+            yield event
+
+    def start(self, command: Command, **fields: typing.Any) -> Process:
+        """Starts a command in the background."""
+        body = {"key": secrets.token_hex(16), **command_fields(command), **fields, "background": True}
+        return Process(self.client, self._call("exec", body))
+
+    # ---- steps ----
+
+    def snapshot(self, name: typing.Optional[str] = None) -> Step:
+        """Takes a step: rewind() returns to it, fork() starts there."""
+        return typing.cast(Step, self._call("snap", {"name": name}))
+
+    def steps(self) -> typing.List[Step]:
+        """The steps, newest first."""
+        found: typing.List[Step] = []
+        cursor = None
+        while True:
+            page = self._call("step_list", cursor=cursor)
+            found += page["steps"]
+            cursor = page.get("next")
+            if not cursor:
+                return found
+
+    def rewind(self, step: typing.Union[str, int, Step], **fields: typing.Any) -> Step:
+        """Returns to a step: its number, id or name, or `last`. The present state is kept as a step."""
+        return typing.cast(Step, self._call("rewind", {"step": _step(step), **fields}))
+
+    def fork(self, count: int = 1, step: typing.Union[str, int, Step, None] = None,
+                   **fields: typing.Any) -> typing.List["Machine"]:
+        """New machines from a step, or from the present state: all of them, or none if one fails."""
+        body = {"count": count, "step": None if step is None else _step(step), "key": secrets.token_hex(16), **fields}
+        return [Machine(self.client, view) for view in (self._call("fork", body))["machines"]]
+
+    def tournament(self, command: Command, score: Command, count: int = 2, *,
+                         step: typing.Union[str, int, Step, None] = None, keep_best: bool = True) -> typing.List[Contender]:
+        """Runs a command in each of `count` forks at the same time, then `score` in each; the best one first.
+
+        The score is the last number that `score` prints. With keep_best the other forks are destroyed, if one has a
+        score.
+        """
+        forks = self.fork(count, step)
+        started = []
+        for machine in forks:
+            started.append(machine.start(command))
+        rows = []
+        for machine, process in zip(forks, started):
+            status = (process.wait())["status"]
+            told = machine.exec(score)
+            numbers = re.findall(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?", told.stdout)
+            rows.append(Contender(machine, status, float(numbers[-1]) if told.status == 0 and numbers else None))
+        rows.sort(key=lambda row: float("-inf") if row.score is None else row.score, reverse=True)
+        if keep_best and rows[0].score is not None:
+            for row in rows[1:]:
+                row.machine.destroy()
+        return rows
+
+    # ---- review ----
+
+    def diff(self, from_: typing.Union[str, int, Step, None] = None, to: typing.Union[str, int, Step, None] = None,
+                   **params: typing.Any) -> Diff:
+        """Changes of files between two steps (default: from the start of the machine until now). params: path, context, brief, ..."""
+        ends = {"from": None if from_ is None else _step(from_), "to": None if to is None else _step(to)}
+        return typing.cast(Diff, self._call("diff", **ends, **params))
+
+    def freeze(self, path: typing.Optional[str] = None) -> ChangeSet:
+        """Freezes a directory (default: /outbox) as a change set, which no longer follows the machine."""
+        return typing.cast(ChangeSet, self._call("freeze", {"path": path}))
+
+    def ship(self, path: str, target: str) -> typing.Any:
+        """Copies a directory of the machine to a directory of this host, as `carrel ship -y` does; what it printed.
+
+        The program `carrel` writes the files, with your rights: it refuses links that lead out and keeps a receipt,
+        so that `carrel ship --undo` can take it back.
+        """
+        out = self.client.program("ship", "-y", "--json", f"{self.id}:{path}", target)
+        return json.loads(out)
+
+    def pending(self) -> typing.List[PendingItem]:
+        """Requests and questions of this machine that wait for a decision."""
+        return [item for item in self.client.pending() if item["machine"] == self.id]
+
+    def approve(self, item: typing.Union[str, PendingItem], *, always: bool = False,
+                      ttl: typing.Union[str, float, None] = None) -> typing.Any:
+        """Approves a pending request; always: also adds the rule that the item shows."""
+        return self._decide(item, {"decision": "approve", "always": always or None, "ttl": ttl})
+
+    def deny(self, item: typing.Union[str, PendingItem]) -> typing.Any:
+        return self._decide(item, {"decision": "deny"})
+
+    def answer(self, item: typing.Union[str, PendingItem], text: str) -> typing.Any:
+        """Answers a question that a program of the machine asks."""
+        return self._decide(item, {"decision": "answer", "text": text})
+
+    def _decide(self, item: typing.Union[str, PendingItem], body: typing.Mapping[str, typing.Any]) -> typing.Any:
+        return self.client.call("pending_decide", body, item=item if isinstance(item, str) else item["id"])
+
+    # ---- the world outside ----
+
+    def allow(self, target: str, action: str = "allow", **fields: typing.Any) -> typing.List[Rule]:
+        """Adds a network rule; the rules of the machine. action: allow, deny or ask."""
+        body = {"target": target, "action": action, **fields}
+        return typing.cast(typing.List[Rule], (self._call("net_add", body))["rules"])
+
+    def grant(self, kind: str, what: str, **fields: typing.Any) -> typing.List[Grant]:
+        """Adds a grant, such as a secret; the grants of the machine."""
+        return typing.cast(typing.List[Grant], (self._call("grant_add", {"kind": kind, "what": what, **fields}))["grants"])
+
+    def expose(self, port: int) -> Exposure:
+        """Exposes a port of the machine; `url` opens it in a browser."""
+        return typing.cast(Exposure, self._call("expose", {"port": port}))
+
+    def unexpose(self, port: int) -> None:
+        self._call("expose_remove", port=port)
+
+
+def _step(step: typing.Union[str, int, Step]) -> str:
+    return step["id"] if isinstance(step, dict) else str(step)

@@ -1,0 +1,314 @@
+"""The Python SDK against a real daemon: on its unix socket and over TCP, waiting and with asyncio."""
+import asyncio
+import importlib.util
+import inspect
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from conftest import BUILD, PATIENCE, TOP
+
+PACKAGE = TOP / "sdk/python/carrel"
+
+
+def load():
+    """The package under another name: `carrel` is a module of the tests."""
+    spec = importlib.util.spec_from_file_location("carrel_sdk", PACKAGE / "__init__.py", submodule_search_locations=[str(PACKAGE)])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["carrel_sdk"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+sdk = load()
+
+
+@pytest.fixture(scope="module")
+def token(daemon_session):
+    return daemon_session.post("/v1/tokens", {"note": "sdk", "scopes": ["read", "run", "admin"]})["secret"]
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def place(request, daemon, token):
+    """Arguments of Client."""
+    if request.param == "unix":
+        return {"url": f"unix:{daemon.socket}"}
+    return {"url": f"http://127.0.0.1:{daemon.port}", "token": token}
+
+
+@pytest.fixture
+def client(place):
+    return sdk.Client(**place)
+
+
+@pytest.fixture
+def machine(daemon):
+    with sdk.Machine.create(sdk.Client(f"unix:{daemon.socket}")) as m:
+        yield m
+
+
+def test_a_machine_from_its_creation_to_its_end(client):
+    with sdk.Machine.create(client, name="first", metadata={"a": "b"}) as m:
+        assert m.view["state"] == "running" and m.view["metadata"] == {"a": "b"}
+        assert sdk.Machine.get("first", client).id == m.id and [o.id for o in client.machines(state="running")] == [m.id]
+        result = m.exec("echo out; echo err >&2; exit 3")
+        assert (result.status, result.stdout, result.stderr) == (3, "out\n", "err\n")
+        with pytest.raises(sdk.CarrelError, match="exited with 3"):
+            result.check()
+        assert m.exec(["printf", "\\377"]).stdout_bytes == b"\377"
+        assert m.exec("cat", stdin="as text").check().stdout == "as text"
+        assert m.update(ttl="1h")["expires"]
+        m.pause()
+        assert m.refresh()["state"] == "paused"
+        m.resume()
+        assert m.stats()["disk_bytes"] >= 0
+    assert client.machines() == []
+    m.destroy()  # is no error
+
+
+def test_output_comes_as_it_is_written(machine):
+    got = []
+    for event in machine.stream("echo one; read line; echo got $line", stdin_open=True):
+        got.append(event)
+        if event["type"] == "stdout" and sdk.event_bytes(event) == b"one\n":
+            process = sdk.Process(machine.client, machine.client.call("exec_show", machine=machine.id, exec=got[0]["exec"]))
+            process.write("two\n", eof=True)
+    assert [e["type"] for e in got] == ["start", "stdout", "stdout", "exit"] and got[-1]["exec"]["status"] == 0
+
+
+def test_a_stream_that_is_left_closes_its_connection(machine):
+    events = machine.stream("echo begun; sleep 1000")
+    assert [next(events)["type"], next(events)["type"]] == ["start", "stdout"]
+    events.close()
+    assert machine.exec("echo alive").stdout == "alive\n"
+
+
+def test_commands_in_the_background(machine):
+    process = machine.start("cat; echo end >&2", stdin_open=True)
+    process.write(b"in", eof=True)
+    assert process.wait()["status"] == 0 and process.output() == b"in" and process.output("stderr") == b"end\n"
+    assert [e["type"] for e in process.events()][-1] == "exit"
+    sleeping = machine.start(["sleep", "1000"])
+    sleeping.signal("TERM")
+    assert sleeping.wait()["signal"] == 15
+    other = machine.start(["sleep", "1000"])
+    other.kill()
+    assert other.wait()["signal"] == 9
+
+
+def test_files(machine):
+    files = machine.files
+    files.write("/home/user/a", "text é")
+    assert files.read_text("/home/user/a") == "text é" and files.stat("/home/user/a")["size"] == 7
+    files.mkdir("/home/user/d/e")
+    files.move("/home/user/a", "/home/user/d/b")
+    assert not files.exists("/home/user/a") and {e["name"] for e in files.list("/home/user/d")} == {"b", "e"}
+    archive = files.read_tar("/home/user/d")
+    files.mkdir("/home/user/copy")
+    files.write_tar("/home/user/copy", archive)
+    assert machine.exec("find copy -name b").stdout.endswith("b\n")
+    files.remove("/home/user/d", recursive=True)
+    assert not files.exists("/home/user/d")
+    big = os.urandom(5 << 20)
+    files.write("/home/user/big", big)
+    assert files.read("/home/user/big") == big
+    with pytest.raises(sdk.CarrelError) as refused:
+        files.read("/home/user/none")
+    assert refused.value.code == "not_found" and refused.value.status == 404
+
+
+def test_steps_and_forks(machine):
+    machine.files.write("/home/user/n", "1")
+    good = machine.snapshot("good")
+    machine.files.write("/home/user/n", "2")
+    diff = machine.diff(good)
+    assert [(c["path"], c["change"]) for c in diff["changes"]] == [("home/user/n", "modified")]
+    one, two = machine.fork(2, good)
+    assert one.files.read("/home/user/n") == two.files.read("/home/user/n") == b"1"
+    machine.rewind("good")
+    assert machine.files.read("/home/user/n") == b"1" and "good" in [s.get("name") for s in machine.steps()]
+
+
+def test_a_tournament_keeps_the_best(machine):
+    rows = machine.tournament("head -c 2 /dev/urandom | od -An -tu2 | tr -d ' ' >score", "cat score", 3)
+    scores = [row.score for row in rows]
+    assert len(rows) == 3 and scores == sorted(scores, reverse=True) and all(row.status == 0 for row in rows)
+    assert {m.id for m in machine.client.machines(state="running")} == {machine.id, rows[0].machine.id}
+    none = machine.tournament("true", "echo no number", 2)
+    assert [row.score for row in none] == [None, None] and all(row.machine.refresh()["state"] == "running" for row in none)
+
+
+def test_one_command_in_a_machine_of_its_own(daemon, client):
+    assert sdk.Machine.run("echo $A", client, env={"A": "b"}, machine={"limits": {"mem": "128M"}}).stdout == "b\n"
+    daemon.until(lambda: client.machines() == [])
+
+
+def test_a_change_set_ships_into_a_directory(daemon, machine, tmp_path, monkeypatch):
+    monkeypatch.setenv("CARREL_PROGRAM", str(BUILD / "carrel"))
+    monkeypatch.setenv("CARREL_HOME", str(daemon.home))
+    machine.files.mkdir("/home/user/job")
+    machine.files.write("/home/user/job/note", "shipped")
+    assert machine.freeze("/home/user/job")["bytes"] > 0
+    target = tmp_path / "project"
+    target.mkdir()
+    machine.ship("/home/user/job", str(target))
+    assert (target / "note").read_text() == "shipped"
+    with pytest.raises(sdk.CarrelError):
+        machine.ship("/home/user/none", str(target))
+
+
+def test_requests_wait_for_an_approval(daemon, machine):
+    item_id = daemon.held(machine.id)
+    (item,) = machine.pending()
+    assert item["id"] == item_id and item["host"] == "a.example"
+    machine.deny(item)
+    other = daemon.held(machine.id)
+    machine.approve(other)
+    daemon.until(lambda: other not in [p["id"] for p in machine.pending()])
+
+
+def test_rules_grants_and_ports(daemon, machine):
+    assert machine.allow("https://a.example")[-1]["action"] == "allow"
+    daemon.put("/v1/secrets/API_KEY", {"value": "some value of it"})
+    assert machine.grant("secret", "API_KEY", at="a.example")[-1]["kind"] == "secret"
+    assert machine.expose(8000)["url"].startswith("http")
+    machine.unexpose(8000)
+    with pytest.raises(sdk.CarrelError):
+        machine.unexpose(8000)
+
+
+def test_a_cell_runs_a_program(daemon):
+    program = b"""(module
+      (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+      (memory (export "memory") 1)
+      (data (i32.const 16) "from a cell\\0a")
+      (func (export "_start")
+        (i32.store (i32.const 0) (i32.const 16)) (i32.store (i32.const 4) (i32.const 12))
+        (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))))"""
+    with sdk.Machine.cell({"hello": program}, sdk.Client(f"unix:{daemon.socket}")) as cell:
+        result = cell.exec(["hello"]).check()
+        assert result.stdout == "from a cell\n" and result.exec["usage"]["fuel"] > 0
+
+
+def test_asyncio_has_the_same_methods(place):
+    async def story():
+        client = sdk.AsyncClient(**place)
+        async with await sdk.AsyncMachine.create(client) as m:
+            await m.files.write("/home/user/a", "b")
+            results = await asyncio.gather(*(m.exec(f"cat a; echo {i}") for i in range(5)))
+            assert [r.stdout for r in results] == [f"b{i}\n" for i in range(5)]
+            types = [event["type"] async for event in m.stream("echo out")]
+            assert types == ["start", "stdout", "exit"]
+            (fork,) = await m.fork()
+            assert await fork.files.read("/home/user/a") == b"b"
+            rows = await m.tournament("true", "echo 4", 1)
+            assert rows[0].score == 4
+            process = await m.start("sleep 1000")
+            waiting = asyncio.create_task(process.wait())
+            await process.kill()
+            assert (await waiting)["signal"] == 9
+            with pytest.raises(sdk.CarrelError):
+                await m.files.read("/none")
+        assert m.id not in [o.id for o in await client.machines()]
+
+    asyncio.run(asyncio.wait_for(story(), 120 * PATIENCE))
+
+
+@pytest.mark.parametrize("name", ["Client", "Machine", "Files", "Process"])
+def test_both_clients_have_the_same_parameters(name):
+    plain, other = getattr(sdk, name), getattr(sdk, "Async" + name)
+    methods = [n for n in vars(plain) if not n.startswith("_")]
+    assert methods == [n for n in vars(other) if not n.startswith("_")] and len(methods) > 3
+    for method in methods:
+        a, b = getattr(plain, method), getattr(other, method)
+        assert list(inspect.signature(a).parameters) == list(inspect.signature(b).parameters), method
+
+
+def test_every_operation_is_there(daemon):
+    document = daemon.get("/v1/openapi.json")
+    names = {op["operationId"] for item in document["paths"].values() for op in item.values()}
+    assert names == set(sys.modules["carrel_sdk._operations"].OPERATIONS)
+    client = sdk.Client(f"unix:{daemon.socket}")
+    assert client.call("healthz") == b"ok\n" and client.call("token_list")["tokens"] is not None
+    assert client.status()["version"]
+    with pytest.raises(TypeError, match="no parameter 'wrong'"):
+        client.call("machine_list", wrong=1)
+    with pytest.raises(ValueError, match="is empty"):
+        client.call("machine_show", machine="")
+
+
+# ---- a daemon that is absent, hostile or restarted ----
+
+def test_a_wrong_token_and_a_wrong_address(daemon):
+    with pytest.raises(sdk.CarrelError) as refused:
+        sdk.Client(f"http://127.0.0.1:{daemon.port}", "wrong").machines()
+    assert refused.value.code == "denied" and refused.value.status == 401
+    with pytest.raises(OSError):
+        sdk.Client("unix:/nonexistent/carrel.sock", wait=0).machines()
+    for wrong in ("ftp://x", "http://", "carrel", "http://a?b"):
+        with pytest.raises(ValueError):
+            sdk.Client(wrong)
+
+
+HOSTILE = {
+    b"nonsense\r\n\r\n": ConnectionError, b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc": ConnectionError,
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n": ValueError, b"": ConnectionError,
+    b"HTTP/1.1 200 OK\r\n" + b"A: " + b"b" * (80 << 10): ConnectionError,
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 2000: ConnectionError,
+    b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n{}": sdk.CarrelError,
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n{": ValueError,
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE, ids=range(len(HOSTILE)))
+def test_an_answer_that_is_no_answer_is_an_error(answer):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def serve():
+            c, _ = server.accept()
+            with c:
+                c.recv(1 << 16)
+                c.sendall(answer)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(HOSTILE[answer]):
+            sdk.Client(f"http://127.0.0.1:{server.getsockname()[1]}", wait=0).status()
+        thread.join()
+
+
+def test_an_answer_in_single_bytes_is_read_whole():
+    text = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n10;x=y\r\n0123456789abcdef\r\n0\r\n\r\n"
+    reader = sys.modules["carrel_sdk._http"].Reader()
+    got = b""
+    for i in range(len(text)):
+        reader.feed(text[i:i + 1])
+        got += reader.take()
+    assert got == b"abc0123456789abcdef" and reader.done
+
+
+# ---- what we publish ----
+
+def test_the_examples_of_the_readme_work(daemon):
+    blocks = re.findall(r"^```python\n(.*?)^```", (TOP / "sdk/python/README.md").read_text(), re.M | re.S)
+    env = {**os.environ, "PYTHONPATH": str(TOP / "sdk/python"), "CARREL_RUN": str(daemon.run_dir)}
+    printed = [subprocess.run(["/usr/bin/python3", "-c", block], env=env, check=True, stdout=subprocess.PIPE, timeout=60 * PATIENCE,
+                              cwd="/").stdout.decode() for block in blocks]
+    assert printed == ["hello from /home/user/hello.py\n\n", "1\n2\n3\n", "hello\n\n"]
+
+
+def test_a_stale_file_is_noticed(tmp_path):
+    """With a build whose document has one operation less."""
+    document = json.loads(subprocess.run([BUILD / "tests/daemon/api-doc", "openapi"], stdout=subprocess.PIPE, check=True).stdout)
+    del document["paths"]["/healthz"]
+    (tmp_path / "openapi.json").write_text(json.dumps(document))
+    program = tmp_path / "tests/daemon/api-doc"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/openapi.json\n")
+    program.chmod(0o755)
+    done = subprocess.run([TOP / "sdk/generate", "--check", tmp_path], stderr=subprocess.PIPE)
+    assert done.returncode == 1 and b"_operations.py" in done.stderr and b"types.ts" in done.stderr
