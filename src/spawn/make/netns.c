@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
-#include <linux/netfilter/nfnetlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -21,9 +20,10 @@
 #include "base/fdio.h"
 #include "spawn/make/mounts.h"
 #include "spawn/make/netlink.h"
+#include "spawn/make/nft.h"
 #include "spawn/weaken.h"
 
-enum { LOOPBACK = 1, BACKLOG = 1024, MANGLE = -150, FILTER = 0 };
+enum { LOOPBACK = 1, BACKLOG = 1024 };
 
 /*
  * The address of each box, outside 127/8: without such an address, getaddrinfo(AI_ADDRCONFIG)
@@ -72,110 +72,6 @@ static int set_up(bool steered) {
     return netlink_send(&n, NETLINK_ROUTE);
 }
 
-/* ---- packet filter rules ---- */
-
-#define TABLE "carrel"
-
-struct expression {
-    size_t element, data;
-};
-
-static struct expression expression_open(struct netlink *n, const char *name) {
-    struct expression e = {.element = netlink_open(n, NFTA_LIST_ELEM)};
-    netlink_text(n, NFTA_EXPR_NAME, name);
-    e.data = netlink_open(n, NFTA_EXPR_DATA);
-    return e;
-}
-
-static void expression_close(struct netlink *n, struct expression e) {
-    netlink_close(n, e.data);
-    netlink_close(n, e.element);
-}
-
-static void put_compare(struct netlink *n, enum nft_cmp_ops op, uint8_t value) {
-    struct expression e = expression_open(n, "cmp");
-    netlink_be32(n, NFTA_CMP_SREG, NFT_REG_1);
-    netlink_be32(n, NFTA_CMP_OP, op);
-    size_t data = netlink_open(n, NFTA_CMP_DATA);
-    netlink_attr(n, NFTA_DATA_VALUE, &value, 1);
-    netlink_close(n, data);
-    expression_close(n, e);
-}
-
-static void put_protocol(struct netlink *n, enum nft_cmp_ops op, uint8_t protocol) {
-    struct expression e = expression_open(n, "meta");
-    netlink_be32(n, NFTA_META_KEY, NFT_META_L4PROTO);
-    netlink_be32(n, NFTA_META_DREG, NFT_REG_1);
-    expression_close(n, e);
-    put_compare(n, op, protocol);
-}
-
-/* Matches destinations outside 127.0.0.0/8, by their first byte. */
-static void put_outside(struct netlink *n) {
-    struct expression e = expression_open(n, "payload");
-    netlink_be32(n, NFTA_PAYLOAD_BASE, NFT_PAYLOAD_NETWORK_HEADER);
-    netlink_be32(n, NFTA_PAYLOAD_OFFSET, 16);
-    netlink_be32(n, NFTA_PAYLOAD_LEN, 1);
-    netlink_be32(n, NFTA_PAYLOAD_DREG, NFT_REG_1);
-    expression_close(n, e);
-    put_compare(n, NFT_CMP_NEQ, 127);
-}
-
-static void put_value(struct netlink *n, enum nft_registers reg, const void *value, size_t len) {
-    struct expression e = expression_open(n, "immediate");
-    netlink_be32(n, NFTA_IMMEDIATE_DREG, reg);
-    size_t data = netlink_open(n, NFTA_IMMEDIATE_DATA);
-    netlink_attr(n, NFTA_DATA_VALUE, value, len);
-    netlink_close(n, data);
-    expression_close(n, e);
-}
-
-static void put_steer(struct netlink *n) {
-    put_value(n, NFT_REG_1, loopback_address, sizeof(loopback_address));
-    put_value(n, NFT_REG_2, &(uint16_t){htons(NETNS_STEERED_PORT)}, 2);
-    struct expression e = expression_open(n, "tproxy");
-    netlink_be32(n, NFTA_TPROXY_FAMILY, NFPROTO_IPV4);
-    netlink_be32(n, NFTA_TPROXY_REG_ADDR, NFT_REG_1);
-    netlink_be32(n, NFTA_TPROXY_REG_PORT, NFT_REG_2);
-    expression_close(n, e);
-}
-
-/* A packet dropped on output makes the sending call fail with EPERM. */
-static void put_drop(struct netlink *n) {
-    struct expression e = expression_open(n, "immediate");
-    netlink_be32(n, NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
-    size_t data = netlink_open(n, NFTA_IMMEDIATE_DATA);
-    size_t verdict = netlink_open(n, NFTA_DATA_VERDICT);
-    netlink_be32(n, NFTA_VERDICT_CODE, NF_DROP);
-    netlink_close(n, verdict);
-    netlink_close(n, data);
-    expression_close(n, e);
-}
-
-static void put_nft(struct netlink *n, uint16_t type, uint16_t flags) {
-    struct nfgenmsg body = {.nfgen_family = AF_INET};
-    netlink_begin(n, (uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | type), flags | NLM_F_ACK, &body,
-                  sizeof(body));
-}
-
-static void put_chain(struct netlink *n, const char *name, unsigned hook, int priority) {
-    put_nft(n, NFT_MSG_NEWCHAIN, NLM_F_CREATE);
-    netlink_text(n, NFTA_CHAIN_TABLE, TABLE);
-    netlink_text(n, NFTA_CHAIN_NAME, name);
-    size_t at = netlink_open(n, NFTA_CHAIN_HOOK);
-    netlink_be32(n, NFTA_HOOK_HOOKNUM, hook);
-    netlink_be32(n, NFTA_HOOK_PRIORITY, (uint32_t)priority);
-    netlink_close(n, at);
-    netlink_text(n, NFTA_CHAIN_TYPE, "filter");
-}
-
-static size_t open_rule(struct netlink *n, const char *chain) {
-    put_nft(n, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND);
-    netlink_text(n, NFTA_RULE_TABLE, TABLE);
-    netlink_text(n, NFTA_RULE_CHAIN, chain);
-    return netlink_open(n, NFTA_RULE_EXPRESSIONS);
-}
-
 /*
  * table ip carrel {
  *   chain in  { type filter hook prerouting priority mangle
@@ -183,30 +79,25 @@ static size_t open_rule(struct netlink *n, const char *chain) {
  *   chain out { type filter hook output priority filter
  *               meta l4proto != tcp ip daddr != 127.0.0.0/8 drop }
  * }
+ * A packet dropped on output makes the sending call fail with EPERM.
  */
 static int steer(void) {
-    struct nfgenmsg batch = {.res_id = htons(NFNL_SUBSYS_NFTABLES)};
     struct netlink n = {.used = 0};
-    netlink_begin(&n, NFNL_MSG_BATCH_BEGIN, 0, &batch, sizeof(batch));
-    put_nft(&n, NFT_MSG_NEWTABLE, NLM_F_CREATE);
-    netlink_text(&n, NFTA_TABLE_NAME, TABLE);
-
-    put_chain(&n, "in", NF_INET_PRE_ROUTING, MANGLE);
-    size_t rule = open_rule(&n, "in");
-    put_protocol(&n, NFT_CMP_EQ, IPPROTO_TCP);
-    put_outside(&n);
-    put_steer(&n);
+    nft_begin(&n);
+    nft_chain(&n, "in", NF_INET_PRE_ROUTING, NFT_PRIORITY_MANGLE);
+    size_t rule = nft_rule(&n, "in");
+    nft_match_protocol(&n, NFT_CMP_EQ, IPPROTO_TCP);
+    nft_match_outside(&n);
+    nft_tproxy(&n, loopback_address, NETNS_STEERED_PORT);
     netlink_close(&n, rule);
 
-    put_chain(&n, "out", NF_INET_LOCAL_OUT, FILTER);
-    rule = open_rule(&n, "out");
-    put_protocol(&n, NFT_CMP_NEQ, IPPROTO_TCP);
-    put_outside(&n);
-    put_drop(&n);
+    nft_chain(&n, "out", NF_INET_LOCAL_OUT, NFT_PRIORITY_FILTER);
+    rule = nft_rule(&n, "out");
+    nft_match_protocol(&n, NFT_CMP_NEQ, IPPROTO_TCP);
+    nft_match_outside(&n);
+    nft_verdict(&n, NF_DROP);
     netlink_close(&n, rule);
-
-    netlink_begin(&n, NFNL_MSG_BATCH_END, 0, &batch, sizeof(batch));
-    return netlink_send(&n, NETLINK_NETFILTER);
+    return nft_send(&n);
 }
 
 int netns_settings(struct netns_maker *maker) {
