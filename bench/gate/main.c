@@ -72,7 +72,7 @@ static void bare(int home) {
 static void whole(struct netns_maker *maker) {
     int doors[NETNS_FDS];
     int ns = netns_new(maker);
-    if (ns < 0 || netns_listen(maker, ns, doors) < 0)
+    if (ns < 0 || netns_listen(maker, ns, netns_loopback, doors) < 0)
         die("netns");
     for (int i = 0; i < NETNS_FDS; i++)
         close(doors[i]);
@@ -169,8 +169,8 @@ static pid_t start_gate(const int *spaces, size_t count, const struct netns_make
         struct gate_machine *m = gate_add(g, "m-aaaaaaaaaaaa");
         struct policy_rule rule = {.action = POLICY_ALLOW, .local = true};
         gate_restore_name(m, 0, "bench.test");
-        if (netns_listen(maker, spaces[i], doors) < 0 || gate_listen(m, doors, &err) < 0 ||
-            policy_target_read(target, &rule, &err) < 0 ||
+        if (netns_listen(maker, spaces[i], netns_loopback, doors) < 0 ||
+            gate_listen(m, doors, &err) < 0 || policy_target_read(target, &rule, &err) < 0 ||
             policy_add(gate_policy(m), &rule, &err) < 0)
             die("gate");
     }

@@ -412,7 +412,7 @@ static int open_netns(const struct spawner *s, const struct box *box) {
 
 int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_FDS], struct err *err) {
     int ns DEFER_CLOSE = open_netns(s, box);
-    int r = ns < 0 ? ns : netns_listen(&s->net, ns, ret);
+    int r = ns < 0 ? ns : netns_listen(&s->net, ns, netns_loopback, ret);
     if (r == -EADDRINUSE)
         return err_set(
             err, ERR_BUSY,
@@ -426,7 +426,7 @@ int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_FDS], str
 
 int box_dial(struct spawner *s, const struct box *box, uint16_t port, struct err *err) {
     int ns DEFER_CLOSE = open_netns(s, box);
-    int fd = ns < 0 ? ns : netns_dial(&s->net, ns, port);
+    int fd = ns < 0 ? ns : netns_dial(&s->net, ns, netns_loopback, port);
     return fd < 0 ? err_num(err, fd, "cannot connect to port %u of machine '%s'", port, box->id)
                   : fd;
 }

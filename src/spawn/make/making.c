@@ -250,7 +250,7 @@ static int open_channels(struct making *m, struct err *err) {
 }
 
 int making_open_doors(struct spawner *s, struct making *m, const char *id, struct err *err) {
-    int r = netns_listen(&s->net, m->berth.netns, m->doors);
+    int r = netns_listen(&s->net, m->berth.netns, netns_loopback, m->doors);
     return r < 0 ? err_num(err, r, "cannot listen in the network of machine '%s'", id) : 0;
 }
 

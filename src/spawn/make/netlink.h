@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { NETLINK_MAX_BYTES = 2048 };
+enum { NETLINK_MAX_BYTES = 4096 };
 
 struct netlink {
     _Alignas(8) uint8_t bytes[NETLINK_MAX_BYTES];

@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
-#include <linux/rtnetlink.h>
+#include <linux/netlink.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -21,9 +21,10 @@
 #include "spawn/make/mounts.h"
 #include "spawn/make/netlink.h"
 #include "spawn/make/nft.h"
+#include "spawn/make/route.h"
 #include "spawn/weaken.h"
 
-enum { LOOPBACK = 1, BACKLOG = 1024 };
+enum { BACKLOG = 1024 };
 
 /*
  * The address of each box, outside 127/8: without such an address, getaddrinfo(AI_ADDRCONFIG)
@@ -31,44 +32,14 @@ enum { LOOPBACK = 1, BACKLOG = 1024 };
  * the synthetic addresses of the gate.
  */
 static const uint8_t own_address[4] = {198, 18, 0, 1};
-static const uint8_t loopback_address[4] = {127, 0, 0, 1};
-
-static void put_link_up(struct netlink *n) {
-    struct ifinfomsg lo = {.ifi_index = LOOPBACK, .ifi_flags = IFF_UP, .ifi_change = IFF_UP};
-    netlink_begin(n, RTM_NEWLINK, NLM_F_ACK, &lo, sizeof(lo));
-}
-
-static void put_address(struct netlink *n) {
-    struct ifaddrmsg a = {.ifa_family = AF_INET,
-                          .ifa_prefixlen = 32,
-                          .ifa_index = LOOPBACK,
-                          .ifa_scope = RT_SCOPE_HOST};
-    netlink_begin(n, RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE, &a, sizeof(a));
-    netlink_attr(n, IFA_LOCAL, own_address, sizeof(own_address));
-}
-
-/*
- * Adds a route that makes every address local. The source address of packets is set explicitly:
- * otherwise it would equal the destination, and a connection to its own port would connect to
- * itself.
- */
-static void put_route(struct netlink *n) {
-    struct rtmsg r = {.rtm_family = AF_INET,
-                      .rtm_table = RT_TABLE_LOCAL,
-                      .rtm_protocol = RTPROT_STATIC,
-                      .rtm_scope = RT_SCOPE_HOST,
-                      .rtm_type = RTN_LOCAL};
-    netlink_begin(n, RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE, &r, sizeof(r));
-    netlink_attr(n, RTA_OIF, &(uint32_t){LOOPBACK}, 4);
-    netlink_attr(n, RTA_PREFSRC, loopback_address, sizeof(loopback_address));
-}
+const uint8_t netns_loopback[4] = {127, 0, 0, 1};
 
 static int set_up(bool steered) {
     struct netlink n = {.used = 0};
-    put_link_up(&n);
-    put_address(&n);
+    route_link_up(&n, ROUTE_LOOPBACK, NULL);
+    route_address(&n, ROUTE_LOOPBACK, own_address, 32);
     if (steered)
-        put_route(&n);
+        route_all_local(&n);
     return netlink_send(&n, NETLINK_ROUTE);
 }
 
@@ -88,7 +59,7 @@ static int steer(void) {
     size_t rule = nft_rule(&n, "in");
     nft_match_protocol(&n, NFT_CMP_EQ, IPPROTO_TCP);
     nft_match_outside(&n);
-    nft_tproxy(&n, loopback_address, NETNS_STEERED_PORT);
+    nft_tproxy(&n, netns_loopback, NETNS_STEERED_PORT);
     netlink_close(&n, rule);
 
     nft_chain(&n, "out", NF_INET_LOCAL_OUT, NFT_PRIORITY_FILTER);
@@ -121,7 +92,8 @@ static int free_ports(struct netns_maker *maker) {
 }
 
 /* Adds the packet filter rules before the routes: if the rules fail, no route bypasses them. */
-static int furnish(struct netns_maker *maker) {
+static int furnish(struct netns_maker *maker, void *arg) {
+    (void)arg;
     int r = maker->plain ? 0 : weakened("tproxy") ? -ENOENT : steer();
     if (r < 0 && (maker->steers || r == -ENOMEM || r == -ENOBUFS || r == -EMFILE))
         return r;
@@ -134,10 +106,11 @@ static int furnish(struct netns_maker *maker) {
     return r < 0 ? r : free_ports(maker);
 }
 
-int netns_new(struct netns_maker *maker) {
+int netns_make(struct netns_maker *maker, int (*fill)(struct netns_maker *maker, void *arg),
+               void *arg) {
     if (unshare(CLONE_NEWNET) < 0)
         return -errno;
-    int r = furnish(maker);
+    int r = fill(maker, arg);
     /* Gets a descriptor of the new network namespace from a socket, because that needs no /proc. */
     int s DEFER_CLOSE = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     int ns DEFER_CLOSE = s < 0 ? -1 : ioctl(s, SIOCGSKNS, 0);
@@ -148,6 +121,10 @@ int netns_new(struct netns_maker *maker) {
         return r < 0 ? r : -e;
     fcntl(ns, F_SETFD, FD_CLOEXEC);
     return TAKE_FD(ns);
+}
+
+int netns_new(struct netns_maker *maker) {
+    return netns_make(maker, furnish, NULL);
 }
 
 /* ---- listeners ---- */
@@ -163,10 +140,10 @@ static const struct {
     [NETNS_DNS_TCP] = {SOCK_STREAM, NETNS_DNS_PORT, false},
 };
 
-static int open_door(enum netns_fd which) {
+static int open_door(enum netns_fd which, const uint8_t at[4]) {
     int on = 1;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(doors[which].port)};
-    memcpy(&a.sin_addr, loopback_address, sizeof(a.sin_addr));
+    memcpy(&a.sin_addr, doors[which].transparent ? netns_loopback : at, sizeof(a.sin_addr));
     /*
      * SO_REUSEADDR is set only for stream sockets: with it, several datagram sockets could share a
      * port.
@@ -194,12 +171,12 @@ static int open_counters(const struct netns_maker *maker, enum netns_fd which) {
     return fd < 0 ? -errno : fd;
 }
 
-int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_FDS]) {
+int netns_listen(const struct netns_maker *maker, int ns, const uint8_t at[4], int ret[NETNS_FDS]) {
     int made[NETNS_FDS], count = 0, r = 0;
     if (setns(ns, CLONE_NEWNET) < 0)
         return -errno;
     for (; count < NETNS_FDS && r >= 0; count++)
-        made[count] = r = count < NETNS_COUNTERS ? open_door((enum netns_fd)count)
+        made[count] = r = count < NETNS_COUNTERS ? open_door((enum netns_fd)count, at)
                                                  : open_counters(maker, (enum netns_fd)count);
     if (setns(maker->home, CLONE_NEWNET) < 0 && r >= 0)
         r = -errno;
@@ -213,9 +190,9 @@ int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_FDS]) {
     return r;
 }
 
-int netns_dial(const struct netns_maker *maker, int ns, uint16_t port) {
-    const struct sockaddr_in to = {
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+int netns_dial(const struct netns_maker *maker, int ns, const uint8_t address[4], uint16_t port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    memcpy(&to.sin_addr, address, sizeof(to.sin_addr));
     if (setns(ns, CLONE_NEWNET) < 0)
         return -errno;
     int fd DEFER_CLOSE = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -33,6 +33,12 @@ struct netns_maker {
  * tests whether the kernel can redirect connections.
  */
 int netns_new(struct netns_maker *maker);
+/*
+ * Creates a network namespace that `fill` configures; it runs inside and returns 0 or -errno.
+ * Returns a descriptor or -errno.
+ */
+int netns_make(struct netns_maker *maker, int (*fill)(struct netns_maker *maker, void *arg),
+               void *arg);
 
 /*
  * Returns a descriptor of a procfs for network settings, or of /proc. A procfs keeps an entry for
@@ -56,13 +62,15 @@ enum netns_fd {
     NETNS_FDS
 };
 
+extern const uint8_t netns_loopback[4]; /* 127.0.0.1 */
+
 /*
- * Opens the descriptors of enum netns_fd in a network namespace; the caller owns them. Returns 0 or
- * -errno.
+ * Opens the descriptors of enum netns_fd in a network namespace; the caller owns them. at: the
+ * address of the explicit proxy and of DNS. Returns 0 or -errno.
  */
-int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_FDS]);
+int netns_listen(const struct netns_maker *maker, int ns, const uint8_t at[4], int ret[NETNS_FDS]);
 /*
- * Returns a socket that is connected or connecting to a port on the loopback address of the network
+ * Returns a socket that is connected or connecting to a port of this address, from the network
  * namespace `ns`, or -errno.
  */
-int netns_dial(const struct netns_maker *maker, int ns, uint16_t port);
+int netns_dial(const struct netns_maker *maker, int ns, const uint8_t address[4], uint16_t port);

@@ -4,9 +4,12 @@
 #include <linux/netfilter.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netlink.h>
+#include <netinet/ip_icmp.h>
 #include <sys/socket.h>
 
 #define TABLE "carrel"
+
+enum { SOURCE = 12, DESTINATION = 16, PORT = 2 }; /* offsets in the IPv4, the TCP or UDP header */
 
 struct expression {
     size_t element, data;
@@ -102,9 +105,23 @@ void nft_match_protocol(struct netlink *n, enum nft_cmp_ops op, uint8_t protocol
 }
 
 void nft_match_outside(struct netlink *n) {
-    enum { DESTINATION = 16 };
     put_payload(n, NFT_PAYLOAD_NETWORK_HEADER, DESTINATION, 1);
     put_compare(n, NFT_CMP_NEQ, &(uint8_t){127}, 1);
+}
+
+void nft_match_source(struct netlink *n, enum nft_cmp_ops op, const uint8_t address[4]) {
+    put_payload(n, NFT_PAYLOAD_NETWORK_HEADER, SOURCE, 4);
+    put_compare(n, op, address, 4);
+}
+
+void nft_match_destination(struct netlink *n, enum nft_cmp_ops op, const uint8_t address[4]) {
+    put_payload(n, NFT_PAYLOAD_NETWORK_HEADER, DESTINATION, 4);
+    put_compare(n, op, address, 4);
+}
+
+void nft_match_port(struct netlink *n, enum nft_cmp_ops op, uint16_t port) {
+    put_payload(n, NFT_PAYLOAD_TRANSPORT_HEADER, PORT, 2);
+    put_compare(n, op, &(uint16_t){htons(port)}, 2);
 }
 
 void nft_tproxy(struct netlink *n, const uint8_t address[4], uint16_t port) {
@@ -125,5 +142,12 @@ void nft_verdict(struct netlink *n, uint32_t code) {
     netlink_be32(n, NFTA_VERDICT_CODE, code);
     netlink_close(n, verdict);
     netlink_close(n, data);
+    expression_close(n, e);
+}
+
+void nft_reject(struct netlink *n) {
+    struct expression e = expression_open(n, "reject");
+    netlink_be32(n, NFTA_REJECT_TYPE, NFT_REJECT_ICMP_UNREACH);
+    netlink_attr(n, NFTA_REJECT_ICMP_CODE, &(uint8_t){ICMP_PKT_FILTERED}, 1);
     expression_close(n, e);
 }

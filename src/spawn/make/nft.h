@@ -20,7 +20,7 @@ void nft_begin(struct netlink *n);
 /* Sends the batch. Returns 0 or -errno; -ENOENT, -EOPNOTSUPP: the kernel lacks a part. */
 int nft_send(struct netlink *n);
 
-/* Adds a chain of type filter. hook: enum nf_inet_hooks. */
+/* Adds a chain of type filter, which accepts what no rule decides. hook: enum nf_inet_hooks. */
 void nft_chain(struct netlink *n, const char *name, unsigned hook, int priority);
 /* Starts a rule at the end of a chain; netlink_close() with the result ends it. */
 size_t nft_rule(struct netlink *n, const char *chain);
@@ -28,7 +28,13 @@ size_t nft_rule(struct netlink *n, const char *chain);
 void nft_match_protocol(struct netlink *n, enum nft_cmp_ops op, uint8_t protocol);
 /* Matches destinations outside 127.0.0.0/8, by their first byte. */
 void nft_match_outside(struct netlink *n);
+void nft_match_source(struct netlink *n, enum nft_cmp_ops op, const uint8_t address[4]);
+void nft_match_destination(struct netlink *n, enum nft_cmp_ops op, const uint8_t address[4]);
+/* Matches the destination port of TCP or UDP. */
+void nft_match_port(struct netlink *n, enum nft_cmp_ops op, uint16_t port);
 
 /* Gives a TCP packet to the listener at this address and port, with its original destination. */
 void nft_tproxy(struct netlink *n, const uint8_t address[4], uint16_t port);
 void nft_verdict(struct netlink *n, uint32_t code); /* NF_DROP, NF_ACCEPT */
+/* Drops a packet, and tells the sender that it is prohibited (ICMP type 3, code 13). */
+void nft_reject(struct netlink *n);
