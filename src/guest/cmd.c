@@ -244,9 +244,11 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
     return tree;
 }
 
-static bool exec_is_sound(const struct frame *f, const struct msg_exec *e) {
+static bool exec_is_sound(const struct frame *f, const struct msg_exec *e, bool is_serial) {
     uint32_t fds = f->head.flags & FRAME_FDS_MASK;
-    uint32_t more = (uint32_t)__builtin_popcount(e->flags & MSG_EXEC_WITH_FD);
+    /* Over a serial port the guest makes the log: see stdio_needs_fds(). */
+    uint32_t with_fd = is_serial ? MSG_EXEC_WITH_FD & ~MSG_EXEC_LOG : MSG_EXEC_WITH_FD;
+    uint32_t more = (uint32_t)__builtin_popcount(e->flags & with_fd);
     bool has_name = !(e->flags & MSG_EXEC_NAMED) || (e->env.count > 0 && e->cwd.n > 0);
     bool has_log = e->flags & MSG_EXEC_LOG || !(e->flags & MSG_EXEC_COPY);
     return f->head.id != 0 && e->argv.count > 0 && has_name && has_log &&
@@ -281,8 +283,10 @@ static void cmd_begin(struct guest *g, struct cmd *cmd, struct conn *c, const st
 static int cmd_open(struct guest *g, struct cmd *cmd, struct stdio *io, const struct msg_exec *e,
                     uint32_t window) {
     int *fds = cmd->conn->fds;
-    if (e->flags & MSG_EXEC_LOG &&
-        log_open(&cmd->log, TAKE_FD(fds[stdio_count_fds(e->stdio)]), e->flags & MSG_EXEC_STATE) < 0)
+    int log = -1;
+    if (e->flags & MSG_EXEC_LOG)
+        log = cmd->conn->serial ? log_make(e->stdio) : TAKE_FD(fds[stdio_count_fds(e->stdio)]);
+    if (e->flags & MSG_EXEC_LOG && log_open(&cmd->log, log, e->flags & MSG_EXEC_STATE) < 0)
         return -1;
     if (stdio_open(io, e, fds, g->null) < 0)
         return -1;
@@ -361,7 +365,12 @@ static bool id_is_taken(struct guest *g, uint32_t id) {
 enum serve_result cmd_take_exec(struct guest *g, struct conn *c, const struct frame *f) {
     static struct msg_exec e;
     SERVE_GET(exec, f, &e);
-    if (!exec_is_sound(f, &e))
+    if (c->serial && stdio_needs_fds(&e)) {
+        guest_conn_refuse(c, f, ERR_UNSUPPORTED,
+                          "a serial port cannot pass the file descriptors of the command");
+        return SERVE_DONE;
+    }
+    if (!exec_is_sound(f, &e, c->serial))
         return SERVE_BROKEN;
     if (id_is_taken(g, f->head.id)) {
         guest_conn_refuse(c, f, ERR_EXISTS,
@@ -493,16 +502,6 @@ enum serve_result cmd_resize(struct guest *g, struct conn *c, const struct frame
     else
         conn_ok(c, f, 0);
     return SERVE_DONE;
-}
-
-/* Log of a command. */
-
-void cmd_answer_wait(struct cmd *cmd) {
-    struct frame_head head = {.type = MSG_LOG_GREW, .id = cmd->id, .tag = cmd->log.wait_tag};
-    struct msg_log state = log_state(&cmd->log);
-    if (cmd->log.wait_tag && cmd->conn && conn_has_room(cmd->conn))
-        guest_conn_send(cmd->conn, &head, &state);
-    cmd->log.wait_tag = 0;
 }
 
 /* Messages to the host. */

@@ -17,6 +17,7 @@ enum serve_result cmd_resize(struct guest *g, struct conn *c, const struct frame
 enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result cmd_log_wait(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result cmd_log_open(struct guest *g, struct conn *c, const struct frame *f);
+enum serve_result cmd_log_read(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result cmd_table(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result cmd_busy(struct guest *g, struct conn *c, const struct frame *f);
 

@@ -7,6 +7,7 @@
 #include "guest/cmd_inner.h"
 #include "guest/conn.h"
 #include "guest/files.h"
+#include "guest/log.h"
 #include "guest/pause.h"
 #include "guest/scratch.h"
 #include "guest/stream.h"
@@ -28,6 +29,14 @@ static struct cmd *find_logged(struct guest *g, struct conn *c, const struct fra
         return cmd;
     guest_conn_refuse(c, f, ERR_NOT_FOUND, "the command has no output log");
     return NULL;
+}
+
+void cmd_answer_wait(struct cmd *cmd) {
+    struct frame_head head = {.type = MSG_LOG_GREW, .id = cmd->id, .tag = cmd->log.wait_tag};
+    struct msg_log state = log_state(&cmd->log);
+    if (cmd->log.wait_tag && cmd->conn && conn_has_room(cmd->conn))
+        guest_conn_send(cmd->conn, &head, &state);
+    cmd->log.wait_tag = 0;
 }
 
 enum serve_result cmd_log_wait(struct guest *g, struct conn *c, const struct frame *f) {
@@ -54,12 +63,32 @@ enum serve_result cmd_log_open(struct guest *g, struct conn *c, const struct fra
     if (f->head.tag == 0)
         return SERVE_BROKEN;
     struct cmd *cmd = find_logged(g, c, f);
-    if (cmd && c->is_stream_only)
+    if (cmd && c->serial)
         guest_conn_refuse(
             c, f, ERR_UNSUPPORTED,
             "cannot pass the output log: this connection cannot pass file descriptors");
     else if (cmd && !conn_ok_with_fd(c, f, cmd->log.fd))
         conn_fail(c, f, errno, "cannot pass the output log of the command");
+    return SERVE_DONE;
+}
+
+enum serve_result cmd_log_read(struct guest *g, struct conn *c, const struct frame *f) {
+    static uint8_t bytes[MSG_CHUNK_MAX] SCRATCH;
+    struct msg_log_read m;
+    struct msg_log_data data;
+    SERVE_GET(log_read, f, &m);
+    bool is_sound = m.bytes <= sizeof(bytes) && m.offset <= INT64_MAX && f->head.tag != 0;
+    if ((m.stream != 1 && m.stream != 2) || !is_sound)
+        return SERVE_BROKEN;
+    struct cmd *cmd = find_logged(g, c, f);
+    if (!cmd)
+        return SERVE_DONE;
+    if (log_fetch(&cmd->log, m.stream - 1, m.offset, bytes, m.bytes, &data) < 0) {
+        conn_fail(c, f, errno, "cannot read the output log of the command");
+        return SERVE_DONE;
+    }
+    struct frame_head head = {.type = MSG_LOG_DATA, .id = f->head.id, .tag = f->head.tag};
+    guest_conn_send(c, &head, &data);
     return SERVE_DONE;
 }
 

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "guest/calls.h"
 #include "guest/cmd.h"
+#include "guest/serial.h"
 #include "guest/serve.h"
 #include "guest/sys.h"
 #include "guest/watch.h"
@@ -42,10 +43,11 @@ static struct conn *free_slot(struct guest *g) {
     return c;
 }
 
-struct conn *conn_open(struct guest *g, int fd, bool is_stream_only) {
+struct conn *conn_open(struct guest *g, int fd, bool is_serial) {
     struct conn *c = free_slot(g);
+    struct serial *serial = c && is_serial ? serial_new() : NULL;
     uint8_t *map = MAP_FAILED;
-    if (c)
+    if (c && (serial || !is_serial))
         map = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) {
@@ -57,11 +59,9 @@ struct conn *conn_open(struct guest *g, int fd, bool is_stream_only) {
     c->watcher.fd = -1;
     c->out = map;
     c->in = FRAME_DECODER(map + OUT_CAP, FRAME_BYTES_MAX);
-    c->is_stream_only = is_stream_only;
-    c->armed = EPOLLIN;
-    if (is_stream_only)
-        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    if (source_add(g, &c->src, EPOLLIN) == 0)
+    c->serial = serial;
+    c->armed = serial ? EPOLLIN | EPOLLOUT | EPOLLET : EPOLLIN;
+    if (source_add(g, &c->src, c->armed) == 0)
         return c;
     source_close(g, &c->src);
     munmap(map, MAP_BYTES);
@@ -98,14 +98,28 @@ static void hear_spawner(struct guest *g, const struct conn *creator) {
     }
 }
 
+/* What the peer has asked for ends with it. */
+static void forget_peer(struct guest *g, struct conn *c) {
+    cmd_detach_all(g, c);
+    watch_close(g, c);
+    calls_forget(c);
+    c->greeted = c->takes_calls = c->has_work = false;
+    c->stalled_ns = 0;
+}
+
+/* The peer at the other end of a serial port is gone, or another one has come. */
+static void conn_restart(struct guest *g, struct conn *c) {
+    forget_peer(g, c);
+    c->out_start = c->out_end = 0;
+    serial_forget(c->serial);
+}
+
 void conn_close(struct guest *g, struct conn *c) {
     if (c->is_creator && !g->lingers)
         hear_spawner(g, c);
     if (c->is_creator && !g->lingers)
         _exit(0);
-    cmd_detach_all(g, c);
-    watch_close(g, c);
-    calls_forget(c);
+    forget_peer(g, c);
     drop_fds(c, c->nfds);
     drop_out_fds(c);
     source_close(g, &c->src);
@@ -204,8 +218,6 @@ static bool is_passing(int number) {
 }
 
 static ssize_t receive_bytes(struct conn *c, uint8_t *to, size_t room, bool *ret_sound) {
-    if (c->is_stream_only)
-        return read(c->src.fd, to, room);
     char control[CMSG_SPACE(FRAME_FDS_MAX * sizeof(int))];
     struct iovec v = {to, room};
     struct msghdr m = {
@@ -216,6 +228,7 @@ static ssize_t receive_bytes(struct conn *c, uint8_t *to, size_t room, bool *ret
     return n;
 }
 
+/* Receives bytes of a socket. */
 static void conn_receive(struct guest *g, struct conn *c) {
     uint8_t *to;
     bool sound = true;
@@ -233,8 +246,6 @@ static void conn_receive(struct guest *g, struct conn *c) {
 }
 
 static ssize_t send_bytes(struct conn *c, const uint8_t *at, size_t n) {
-    if (c->is_stream_only)
-        return write(c->src.fd, at, n);
     if (c->out_nfds == 0)
         return send(c->src.fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
     union {
@@ -255,8 +266,20 @@ static ssize_t send_bytes(struct conn *c, const uint8_t *at, size_t n) {
     return done;
 }
 
+static void flush_serial(struct guest *g, struct conn *c) {
+    c->out_start +=
+        serial_send(c->serial, c->src.fd, c->out + c->out_start, c->out_end - c->out_start);
+    if (c->out_start == c->out_end)
+        c->out_start = c->out_end = 0;
+    g->has_timers |= serial_waits(c->serial);
+}
+
 static void conn_flush(struct guest *g, struct conn *c) {
     size_t n = c->out_end - c->out_start;
+    if (c->serial) {
+        flush_serial(g, c);
+        return;
+    }
     if (n == 0)
         return;
     ssize_t done = send_bytes(c, c->out + c->out_start, n);
@@ -277,8 +300,22 @@ static void say_why_and_close(struct guest *g, struct conn *c) {
                           .text = {"the host sent a malformed message to the guest", 46}};
     guest_conn_send(c, &head, &e);
     conn_flush(g, c);
-    if (c->src.fd >= 0)
+    if (c->serial) {
+        forget_peer(g, c);
+        serial_shut(c->serial);
+    } else if (c->src.fd >= 0) {
         conn_close(g, c);
+    }
+}
+
+/* As frame_next(). */
+static int next_frame(struct guest *g, struct conn *c, struct frame *ret) {
+    if (!c->serial)
+        return frame_next(&c->in, ret);
+    enum port_got got;
+    while ((got = serial_next(c->serial, ret)) == PORT_BEGIN || got == PORT_LOST)
+        conn_restart(g, c);
+    return got == PORT_FRAME;
 }
 
 /* Handles the next received frame. Returns false when no further frame can be handled now. */
@@ -287,7 +324,7 @@ static bool handle_next(struct guest *g, struct conn *c) {
     if (c->src.fd < 0 || !conn_has_room(c))
         return false;
     if (!c->stalled_ns) {
-        int got = frame_next(&c->in, &f);
+        int got = next_frame(g, c, &f);
         if (got == 0)
             return false;
         if (got < 0) {
@@ -317,6 +354,8 @@ static void trim(struct conn *c) {
 void conn_drop_pages(struct conn *c) {
     if (c->in.start == c->in.end && c->out_start == c->out_end && !c->stalled_ns)
         madvise(c->out, MAP_BYTES, MADV_DONTNEED);
+    if (c->serial && !c->stalled_ns)
+        serial_drop_pages(c->serial);
 }
 
 /*
@@ -324,6 +363,8 @@ void conn_drop_pages(struct conn *c) {
  * they changed.
  */
 static void rearm(struct guest *g, struct conn *c) {
+    if (c->serial) /* its events are edge-triggered */
+        return;
     uint32_t want = c->out_end > c->out_start ? EPOLLOUT : 0;
     if (conn_has_room(c) && !c->stalled_ns)
         want |= EPOLLIN;
@@ -337,7 +378,7 @@ static void rearm(struct guest *g, struct conn *c) {
 void conn_continue(struct guest *g, struct conn *c) {
     bool again = true;
     for (int round = 0; again && round < ROUNDS_MAX; round++) {
-        again = false;
+        again = c->serial && conn_has_room(c) && serial_receive(c->serial, c->src.fd);
         for (int i = 0; i < FRAMES_MAX && handle_next(g, c); i++)
             again = true;
         if (c->src.fd < 0)
@@ -360,7 +401,9 @@ void conn_continue(struct guest *g, struct conn *c) {
 static void conn_ready(struct guest *g, struct source *src, uint32_t events) {
     struct conn *c = src->owner;
     bool is_gone = events & (EPOLLHUP | EPOLLERR);
-    if (c->armed & EPOLLIN)
+    if (c->serial)
+        serial_wake(c->serial);
+    else if (c->armed & EPOLLIN)
         conn_receive(g, c);
     else if (is_gone)
         conn_close(g, c);

@@ -11,9 +11,9 @@
 
 /*
  * Opens a connection, which then owns the descriptor. NULL: all slots for connections are in use,
- * and the descriptor is closed.
+ * and the descriptor is closed. The connection of a serial port (guest/serial.h) never closes.
  */
-struct conn *conn_open(struct guest *g, int fd, bool is_stream_only);
+struct conn *conn_open(struct guest *g, int fd, bool is_serial);
 void conn_close(struct guest *g, struct conn *c);
 
 /* True if the output buffer has room for one more reply of any size. */

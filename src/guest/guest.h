@@ -27,6 +27,7 @@
 #define REPLY_ROOM (MSG_CHUNK_MAX + (4u << 10))
 
 struct guest;
+struct serial;
 
 /*
  * A descriptor that the event loop waits for. fd < 0: it is closed, and events that epoll already
@@ -59,7 +60,7 @@ struct conn {
     bool is_privileged;
     int out_fds[OUT_FDS_MAX]; /* descriptors to send with the next bytes */
     uint32_t out_nfds;
-    bool is_stream_only; /* the connection cannot pass descriptors, like virtio-serial */
+    struct serial *serial; /* set for a serial port, which cannot pass descriptors */
     bool greeted;
     bool takes_calls; /* the host answers MSG_CALL */
     bool has_work;    /* a command may have data to send on this connection */

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <sys/uio.h>
 
 #include "guest/scratch.h"
@@ -52,6 +53,50 @@ int log_open(struct log *l, int fd, bool continues) {
         return 0;
     close_fd(&l->fd);
     return -1;
+}
+
+/* A 128th of the memory for the end of each stream, and a quarter of that for its start. */
+static uint64_t area_bytes(void) {
+    enum { LEAST = 256 << 10, MOST = 16 << 20 };
+    struct sysinfo info;
+    uint64_t bytes = sysinfo(&info) < 0 ? 0 : (uint64_t)info.totalram * info.mem_unit / 128;
+    bytes = bytes < LEAST ? LEAST : bytes > MOST ? MOST : bytes;
+    return bytes & ~(uint64_t)(OUTLOG_TAIL_MIN - 1);
+}
+
+int log_make(const uint8_t stdio[3]) {
+    uint64_t tail = area_bytes(), head = tail / 4;
+    bool is_one = stdio[1] == MSG_STDIO_PTY || stdio[2] == MSG_STDIO_SAME;
+    struct outlog_caps caps = is_one ? (struct outlog_caps){{head, 0}, {tail, OUTLOG_TAIL_MIN}}
+                                     : (struct outlog_caps){{head, head}, {tail, tail}};
+    uint64_t bytes = outlog_bytes(&caps);
+    int fd DEFER_CLOSE = (int)syscall(SYS_memfd_create, "output", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || bytes == 0 || ftruncate(fd, (off_t)bytes) < 0)
+        return -1;
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return -1;
+    outlog_format(map, &caps);
+    munmap(map, bytes);
+    return fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL) < 0 ? -1 : TAKE_FD(fd);
+}
+
+int log_fetch(const struct log *l, int stream, uint64_t offset, uint8_t *to, uint32_t max,
+              struct msg_log_data *ret) {
+    struct outlog log;
+    errno = EIO;
+    if (outlog_open(&log, NULL, l->fd, l->bytes) < 0)
+        return -1;
+    struct outlog_extent extent = outlog_extent(&log, stream);
+    struct outlog_piece piece = {.offset = offset};
+    if (offset < extent.produced)
+        piece = outlog_read(&log, stream, offset, to, max);
+    *ret = (struct msg_log_data){.offset = piece.offset,
+                                 .produced = extent.produced,
+                                 .lost = extent.lost,
+                                 .ended = extent.ended,
+                                 .data = {to, (uint32_t)piece.n}};
+    return 0;
 }
 
 static void unmap_log(struct log *l) {

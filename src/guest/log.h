@@ -18,6 +18,16 @@ int log_open(struct log *l, int fd, bool continues);
 void log_close(struct log *l);
 
 /*
+ * Makes a sealed file for log_open(), for a host that cannot pass one. Its size depends on the
+ * memory of the machine, because it is charged to it. stdio: of the command. -1 with errno.
+ */
+int log_make(const uint8_t stdio[3]);
+
+/* Reads up to max bytes of a stream from an offset on; *ret points to `to`. -1 with errno. */
+int log_fetch(const struct log *l, int stream, uint64_t offset, uint8_t *to, uint32_t max,
+              struct msg_log_data *ret);
+
+/*
  * Reads once from fd into the log; returns the same as read(2). If a page of the log cannot be
  * allocated, the bytes are lost for the log, and go to `spill`; NULL: nobody needs them.
  */

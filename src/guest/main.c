@@ -3,7 +3,9 @@
  *
  *   ctl=FD        the creator's connection      listen=FD     where later hosts connect
  *   spawn=FD      the spawner's connection      admin=FD      where later spawners connect
- *   port=FD       a connection that cannot pass descriptors
+ *   port=FD       a serial port to the host
+ *   --port PATH   the same, by path or by the name of a virtio port; of several, the first one
+ *                 may not send messages of the spawner
  *   tasks=FD,...  cgroup v1 `tasks` files       cg=P:F[:K]    a spare command cgroup (repeated)
  *   deadline_ms=N end of the machine            linger=0|1    1: outlive the creator's connection
  *   keep=FD,...   descriptors that are only kept open
@@ -33,6 +35,7 @@
 #include "guest/guest.h"
 #include "guest/identity.h"
 #include "guest/scratch.h"
+#include "guest/serial.h"
 #include "guest/start.h"
 #include "guest/sys.h"
 #include "guest/tool.h"
@@ -216,6 +219,10 @@ static const struct {
 
 static void args_read(struct args *a, char **argv) {
     for (argv++; *argv; argv++) {
+        if (strcmp(*argv, "--port") == 0 && argv[1] && serial_add(&the_guest, argv[1])) {
+            argv++;
+            continue;
+        }
         size_t i = 0, n = sizeof(keys) / sizeof(*keys);
         while (i < n && strncmp(*argv, keys[i].key, strlen(keys[i].key)) != 0)
             i++;
@@ -308,7 +315,7 @@ static int watch_signals(struct guest *g) {
 static void open_connections(struct guest *g, const struct args *a) {
     struct conn *spawn = a->spawn >= 0 ? conn_open(g, a->spawn, false) : NULL;
     struct conn *ctl = a->ctl >= 0 ? conn_open(g, a->ctl, false) : NULL;
-    struct conn *port = a->port >= 0 ? conn_open(g, a->port, true) : NULL;
+    struct conn *port = a->port >= 0 ? serial_open(g, a->port) : NULL;
     if (spawn)
         spawn->is_privileged = true;
     if (ctl)
@@ -364,6 +371,8 @@ static int next_timeout_ms(struct guest *g) {
         return -1;
     int64_t now = now_ns();
     int64_t next = g->has_timers ? cmd_tick(g, now) : INT64_MAX;
+    int64_t ports = g->has_timers ? serial_tick(g, now) : INT64_MAX;
+    next = ports < next ? ports : next;
     if (next == INT64_MAX)
         g->has_timers = false;
     int64_t fresh = covers_are_open() ? covers_tick(now) : INT64_MAX;

@@ -29,8 +29,8 @@ static enum serve_result hello(struct guest *g, struct conn *c, const struct fra
     c->takes_calls = m.features & MSG_FEATURE_CALLS;
     if (c->is_privileged)
         g->asked_ns = 0; /* a new spawner can be asked at once */
-    uint32_t features = g->features | MSG_FEATURE_NAMES | MSG_FEATURE_COPY | MSG_FEATURE_CALLS;
-    features |= c->is_stream_only ? 0 : MSG_FEATURE_FDS;
+    uint32_t features = g->features | MSG_FEATURE_NAMES | MSG_FEATURE_CALLS;
+    features |= c->serial ? MSG_FEATURE_LOG_READ : MSG_FEATURE_FDS | MSG_FEATURE_COPY;
     features |= c->is_privileged ? MSG_FEATURE_PRIVILEGED : 0;
     struct frame_head head = {.type = MSG_HELLO, .tag = f->head.tag};
     guest_conn_send(c, &head, &(struct msg_hello){MSG_VERSION, features, g->incarnation});
@@ -143,6 +143,7 @@ static const struct {
     [MSG_SPARES] = {spares, .is_privileged = true, .owns_fds = true},
     [MSG_SWITCH_ROOT] = {switch_root, .is_bare = true, .owns_fds = true},
     [MSG_LINGER] = {linger, .is_privileged = true, .is_bare = true},
+    [MSG_LOG_READ] = {cmd_log_read},
 };
 
 static bool is_well_formed(const struct conn *c, const struct frame *f) {

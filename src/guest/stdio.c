@@ -89,6 +89,11 @@ static int open_one(struct stdio *io, int i, const struct msg_exec *e, int null)
     }
 }
 
+bool stdio_needs_fds(const struct msg_exec *e) {
+    return stdio_count_fds(e->stdio) || e->flags & MSG_EXEC_COPY ||
+           e->flags & (MSG_EXEC_WITH_FD & ~MSG_EXEC_LOG);
+}
+
 int stdio_open(struct stdio *io, const struct msg_exec *e, int *fds, int null) {
     for (int i = 0; i < 3; i++) {
         if (e->stdio[i] != MSG_STDIO_FD)

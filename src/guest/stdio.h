@@ -25,6 +25,8 @@ struct stdio {
  */
 bool stdio_is_sound(const uint8_t modes[3]);
 uint32_t stdio_count_fds(const uint8_t modes[3]);
+/* True for a command that a serial port cannot carry. The guest can make a log itself. */
+bool stdio_needs_fds(const struct msg_exec *e);
 
 /*
  * Opens the standard streams of a command. fds: descriptors that came with the frame. The caller

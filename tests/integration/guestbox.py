@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 
-from guestlink import Link
+from guestlink import Link, Port
 from patience import PATIENCE
 
 BUILD = os.environ.get("CARREL_BUILD") or str(pathlib.Path(__file__).parents[2] / "build")
@@ -79,7 +79,7 @@ class Cgroups:
 
 class Guest:
     def __init__(self, *, ctl=True, listen=False, spawn=False, port=False, admin=False, linger=0, deadline_ms=0, spares=(),
-                 tasks=(), files=0):
+                 tasks=(), files=0, more=()):
         self.dir = tempfile.mkdtemp(prefix="carrel-guest-")
         os.chmod(self.dir, 0o755)
         keep, args = [], [f"linger={linger}", f"deadline_ms={deadline_ms}"]
@@ -101,6 +101,7 @@ class Guest:
                 args.append(f"{name}={keep[-1]}")
         for fds in spares:
             args.append("cg=" + ":".join(map(str, fds)))
+        args += more
         if tasks:
             args.append("tasks=" + ",".join(map(str, tasks)))
         limit = ["prlimit", f"--nofile={files}:{files}"] if files else []
@@ -112,7 +113,7 @@ class Guest:
         if spawn:
             self.spawner = Link(ours["spawn"])
         if ctl or port:
-            self.link = Link(ours["ctl" if ctl else "port"])
+            self.link = Link(ours["ctl" if ctl else "port"], port=None if ctl else Port())
 
     def connect(self, hello=True, path=None):
         sock = socket.socket(socket.AF_UNIX)

@@ -22,6 +22,7 @@ TYPES = dict(
     STAT=48, ENTRY=49, LIST=50, LIST_PAGE=51, READ=52, READ_DATA=53, WRITE=54, MKDIR=55, MOVE=56,
     REMOVE=57, CHMOD=58, CHOWN=59, SYMLINK=60, WATCH=61, UNWATCH=62, EVENT=63,
     CLONE_ID=80, DEADLINE=81, SPARES_WANT=82, SPARES=83, SWITCH_ROOT=84, LINGER=85,
+    LOG_READ=86, LOG_DATA=87,
 )
 NAMES = {v: k for k, v in TYPES.items()}
 CODES = [None, "internal", "invalid", "not_found", "exists", "denied", "limit", "busy",
@@ -72,6 +73,70 @@ class Frame:
         return struct.unpack(fmt, self.payload)
 
 
+END, ESC = 0xC0, 0xDB
+
+
+class PortLost(Closed):
+    pass
+
+
+class Port:
+    """One end of base/wire/port.h, that of the host."""
+
+    def __init__(self, nonce=None):
+        self.nonce = int.from_bytes(os.urandom(8), "little") if nonce is None else nonce
+        self.sent = self.received = 0
+        self.is_open = False
+        self.packet = bytearray()
+
+    @staticmethod
+    def sum(body, seed):
+        a, b = seed & 0xFFFFFFFF, seed >> 32
+        for c in body:
+            a = a + c & 0xFFFFFFFF
+            b = b + a & 0xFFFFFFFF
+        return struct.pack("<I", b ^ (a << 16 & 0xFFFFFFFF | a >> 16))
+
+    @classmethod
+    def pack(cls, body, seed=0):
+        body += cls.sum(body, seed)
+        return b"\xc0" + body.replace(b"\xdb", b"\xdb\xdd").replace(b"\xc0", b"\xdb\xdc") + b"\xc0"
+
+    def sync(self):
+        return self.pack(b"S" + struct.pack("<Q", self.nonce))
+
+    def frame(self, frame):
+        self.sent += 1
+        return self.pack(b"H" + struct.pack("<I", self.sent - 1) + frame, self.nonce)
+
+    def take(self, packet):
+        """The frame in a packet, or None."""
+        body = packet.replace(b"\xdb\xdc", b"\xc0").replace(b"\xdb\xdd", b"\xdb")
+        body, given = body[:-4], body[-4:]
+        if body[:1] == b"A" and body[1:] == struct.pack("<Q", self.nonce):
+            self.is_open = True
+        if not self.is_open:
+            return None
+        if body[:1] == b"G" and given == self.sum(body, self.nonce):
+            number, = struct.unpack_from("<I", body, 1)
+            if number < self.received:
+                return None
+            if number == self.received:
+                self.received += 1
+                return body[5:]
+        elif body[:1] == b"A" and given == self.sum(body, 0):
+            return None
+        raise PortLost(packet[:40])
+
+    def frames(self, data):
+        for part in data.split(b"\xc0")[:-1]:
+            packet = bytes(self.packet) + part
+            self.packet.clear()
+            if packet and (frame := self.take(packet)) is not None:
+                yield frame
+        self.packet += data.rsplit(b"\xc0", 1)[-1]
+
+
 class Exit:
     def __init__(self, f):
         (self.flags, self.status, self.user_us, self.system_us, self.max_rss_kb,
@@ -79,9 +144,11 @@ class Exit:
 
 
 class Link:
-    def __init__(self, sock, hello=True):
-        self.sock, self.buf, self.tag, self.kept, self.fds = sock, b"", 0, [], []
+    def __init__(self, sock, hello=True, port=None):
+        self.sock, self.buf, self.tag, self.kept, self.fds, self.port = sock, b"", 0, [], [], port
         sock.settimeout(20 * PATIENCE)
+        if port:
+            self.sock.sendall(port.sync())
         if hello:
             self.send("HELLO", struct.pack("<IIQ", VERSION, 0, 0))
             f = self.next()
@@ -90,6 +157,8 @@ class Link:
 
     def send(self, type_, payload=b"", id=0, tag=0, flags=0, fds=()):
         data = HEAD.pack(len(payload), TYPES[type_], flags | len(fds), id, tag) + payload
+        if self.port:
+            data = self.port.frame(data)
         if fds:
             n = self.sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
                                             array.array("i", fds))])
@@ -97,11 +166,14 @@ class Link:
         self.sock.sendall(data)
 
     def _read(self):
-        data, fds, _, _ = socket.recv_fds(self.sock, 1 << 20, 24)
+        if self.port:
+            data, fds = self.sock.recv(1 << 20), []
+        else:
+            data, fds, _, _ = socket.recv_fds(self.sock, 1 << 20, 24)
         self.fds += fds
         if not data:
             raise Closed()
-        self.buf += data
+        self.buf += b"".join(self.port.frames(data)) if self.port else data
 
     def _frame(self):
         while len(self.buf) < 16 or len(self.buf) < 16 + HEAD.unpack_from(self.buf)[0]:
@@ -209,6 +281,12 @@ class Link:
         f = self.call("LOG_OPEN", id=id)
         assert f.flags == 1, f.flags
         return self.fds.pop(0)
+
+    def log_read(self, id, stream, offset, n=CHUNK):
+        """Offset of the first byte, bytes, produced, lost, ended."""
+        f = self.call("LOG_READ", struct.pack("<BQI", stream, offset, n), id)
+        at, produced, lost, ended = struct.unpack_from("<QQQB", f.payload)
+        return at, f.payload[25:], produced, lost, ended
 
     # Files.
 

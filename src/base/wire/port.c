@@ -179,6 +179,10 @@ bool port_owes(const struct port *p) {
 
 /* Receiving. */
 
+void port_shut(struct port *p) {
+    p->in.is_shut = true;
+}
+
 size_t port_space(struct port *p, uint8_t **ret) {
     size_t left = p->in.end - p->in.start;
     memmove(p->in.wire, p->in.wire + p->in.start, left);
@@ -249,7 +253,7 @@ static bool packet_is_whole(struct port *p, size_t *have) {
 
 static enum port_got packet_lost(struct port *p) {
     /* What a host receives before the answer belongs to the connection before. */
-    if (!p->is_open)
+    if (!p->is_open || p->in.is_shut)
         return PORT_MORE;
     p->is_open = false;
     out_forget(p, p->is_host ? 0 : KIND_LOST);
@@ -261,6 +265,7 @@ static enum port_got take_sync(struct port *p, uint64_t nonce) {
         return PORT_MORE;
     p->nonce = nonce;
     p->has_nonce = p->is_open = true;
+    p->in.is_shut = false;
     p->in.number = 0;
     out_forget(p, KIND_ANSWER);
     return PORT_BEGIN;
@@ -276,7 +281,7 @@ static enum port_got port_take_answer(struct port *p, uint64_t nonce) {
 }
 
 static enum port_got take_frame(struct port *p, size_t have, struct frame *ret) {
-    if (!p->is_open)
+    if (!p->is_open || p->in.is_shut)
         return PORT_MORE;
     if (have < FRAME_AT + FRAME_HEAD_BYTES)
         return packet_lost(p);

@@ -62,6 +62,7 @@ struct port {
         uint8_t *packet;
         size_t have; /* bytes of the present packet */
         bool is_escaped, is_bad;
+        bool is_shut; /* frames are ignored until the next PORT_BEGIN */
         uint32_t number;
     } in;
 };
@@ -82,6 +83,9 @@ size_t port_send(struct port *p, const uint8_t **from, size_t *n, uint8_t *to, s
 
 /* True if a mark or the end of a packet waits to be sent, so that port_send() has work. */
 bool port_owes(const struct port *p);
+
+/* Ignores what the other end sends, until a connection begins. What is to be sent is still sent. */
+void port_shut(struct port *p);
 
 /* Where to read the next bytes into, and how many fit: 0 while frames wait for port_next(). */
 size_t port_space(struct port *p, uint8_t **ret);
