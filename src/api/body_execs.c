@@ -102,6 +102,8 @@ static const struct field exec_view[] = {
      "exit status as a shell shows it; -1: not known yet", .required = true},
     {"signal", SHOW_NUMBER, AT(struct exec_view, signal), "signal that ended the command, or 0",
      .required = true},
+    {"pid", SHOW_NUMBER, AT(struct exec_view, pid),
+     "process id in the machine; 0: not known, as of commands in the foreground", .required = true},
     {"started", SHOW_TIME, AT(struct exec_view, started_ms), NULL},
     {"ended", SHOW_TIME, AT(struct exec_view, ended_ms), NULL},
     {"stdout_bytes", SHOW_NUMBER, AT(struct exec_view, stdout_bytes), NULL, .required = true},

@@ -64,6 +64,7 @@ struct exec_view {
     const char *reason; /* exit, signal, timeout, memory, killed, ...; NULL while it runs */
     int64_t status;     /* exec_end_status(): 0 only if it exited with 0, -1 if it has none */
     uint64_t signal;
+    uint64_t pid; /* process id in the machine; 0: not reported */
     uint64_t started_ms, ended_ms;
     uint64_t stdout_bytes, stderr_bytes;
     struct usage_view usage;

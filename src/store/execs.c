@@ -120,6 +120,18 @@ int store_exec_by_number(struct store *s, const char *machine, uint32_t number,
     return query_one(&q, &exec_table, ret, "exec", which, err);
 }
 
+int store_exec_by_pid(struct store *s, const char *machine, uint32_t pid, struct exec_row *ret,
+                      struct err *err) {
+    QUERY;
+    char which[48];
+    if (query_start(&q, s, STMT_EXEC_BY_PID, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    query_i64(&q, 2, pid);
+    snprintf(which, sizeof(which), "with pid %u of %.20s", pid, machine);
+    return query_one(&q, &exec_table, ret, "exec", which, err);
+}
+
 int store_exec_list(struct store *s, const struct exec_filter *f, struct exec_list *ret,
                     struct err *err) {
     QUERY;
@@ -138,13 +150,15 @@ int store_exec_list(struct store *s, const struct exec_filter *f, struct exec_li
     return 0;
 }
 
-int store_exec_started(struct store *s, const char *id, int64_t started_ms, struct err *err) {
+int store_exec_started(struct store *s, const char *id, int64_t started_ms, uint32_t pid,
+                       struct err *err) {
     QUERY;
     size_t changed;
     if (query_start(&q, s, STMT_EXEC_STARTED, err) < 0)
         return -1;
     query_text(&q, 1, id);
     query_i64(&q, 2, started_ms);
+    query_i64(&q, 3, pid);
     if (query_run(&q, &changed, err) < 0)
         return -1;
     return changed ? 0 : err_set(err, ERR_NOT_FOUND, "command '%.80s' is not starting", id);

@@ -58,6 +58,7 @@ struct exec_row {
     uint64_t max_rss_kb;
     uint64_t out_bytes; /* size of all output, even if not all of it is kept */
     uint64_t err_bytes;
+    uint32_t pid;  /* in the machine; 0: not reported, as for commands in the foreground */
     uint64_t fuel; /* used in a cell machine, as its worker counted; 0 in a box */
     char user[STORE_NAME_SIZE];
     char out_log[32];
@@ -109,9 +110,13 @@ int store_exec_add(struct store *s, struct exec_row *row, char ret_existing[ID_S
 int store_exec_get(struct store *s, const char *id, struct exec_row *ret, struct err *err);
 int store_exec_by_number(struct store *s, const char *machine, uint32_t number,
                          struct exec_row *ret, struct err *err);
+/* Returns the newest command with this process id. */
+int store_exec_by_pid(struct store *s, const char *machine, uint32_t pid, struct exec_row *ret,
+                      struct err *err);
 int store_exec_list(struct store *s, const struct exec_filter *filter, struct exec_list *ret,
                     struct err *err);
-int store_exec_started(struct store *s, const char *id, int64_t started_ms, struct err *err);
+int store_exec_started(struct store *s, const char *id, int64_t started_ms, uint32_t pid,
+                       struct err *err);
 /* Writes state, exit code, signal, reason, times, usage and bytes of the command row->id. */
 int store_exec_finish(struct store *s, const struct exec_row *row, struct err *err);
 /* Deletes the oldest ended commands beyond the newest `keep`; at most `piece` per call. */

@@ -196,6 +196,9 @@ const char *const schema_steps[] = {
 
     /* 23: commands of cell machines that are stored in files while their machine is paused. */
     "ALTER TABLE execs ADD COLUMN stored TEXT;",
+
+    /* 24: process ids of commands, by which clients of E2B name them; 0: it was not reported. */
+    "ALTER TABLE execs ADD COLUMN pid INTEGER NOT NULL DEFAULT 0;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -91,7 +91,8 @@ static const struct column exec_columns[] = {
     {HEAP(exec_row, cwd)},
     {NAME(exec_row, name)},
     {U64(exec_row, fuel)},
-    {NAME(exec_row, stored)}, /* the last two: STMT_EXEC_FINISH counts the columns */
+    {NAME(exec_row, stored)},
+    {U32(exec_row, pid)}, /* the last three: STMT_EXEC_FINISH counts the columns */
 };
 
 static const struct column owner_columns[] = {
@@ -265,16 +266,19 @@ static const struct {
     [STMT_EXEC_GET] = {"SELECT $cols FROM execs WHERE id = ?1", &exec_table},
     [STMT_EXEC_BY_NUMBER] = {"SELECT $cols FROM execs WHERE machine = ?1 AND number = ?2",
                              &exec_table},
+    [STMT_EXEC_BY_PID] = {"SELECT $cols FROM execs WHERE machine = ?1 AND pid = ?2"
+                          " ORDER BY number DESC LIMIT 1",
+                          &exec_table},
     [STMT_EXEC_LIST] = {"SELECT $cols FROM execs WHERE machine = ?1 AND (?2 IS NULL OR owner = ?2)"
                         " AND (?3 >> state & 1) AND number < ?4 ORDER BY number DESC LIMIT ?5",
                         &exec_table},
     [STMT_EXEC_STARTED] =
-        {"UPDATE execs SET state = 2, started_ms = ?2 WHERE id = ?1 AND state = 1", NULL},
+        {"UPDATE execs SET state = 2, started_ms = ?2, pid = ?3 WHERE id = ?1 AND state = 1", NULL},
     [STMT_EXEC_FINISH] =
         {"UPDATE execs SET state = ?6, exit_code = ?7, signal = ?8, reason = ?9,"
          " started_ms = max(started_ms, ?11), ended_ms = ?12, user_us = ?14, "
          "system_us = ?15, wall_us = ?16,"
-         " max_rss_kb = ?17, out_bytes = ?18, err_bytes = ?19, fuel = ?28, stored = ?29"
+         " max_rss_kb = ?17, out_bytes = ?18, err_bytes = ?19, fuel = ?28, stored = ?29, pid = ?30"
          " WHERE id = ?1 AND state < 3",
          &exec_table},
     [STMT_EXEC_STORE] = {"UPDATE execs SET stored = ?2 WHERE id = ?1 AND state < 3", NULL},

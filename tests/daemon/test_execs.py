@@ -313,3 +313,22 @@ def test_name_outlives_the_daemon(fresh):
     with pytest.raises(Refused) as e:
         d.background(m, "true", name="work")
     assert e.value.code == "exists"
+
+
+def test_pid_of_a_background_command_is_the_one_it_sees(fresh):
+    d = fresh()
+    m = d.machine()
+    x = d.background(m, ["sh", "-c", "echo $$; exec sleep 1000"])
+    d.until(lambda: d.get(f"/v1/machines/{m}/execs/{x}/output"))
+    pid = int(d.get(f"/v1/machines/{m}/execs/{x}/output"))
+    assert pid > 1 and d.get(f"/v1/machines/{m}/execs/{x}")["pid"] == pid
+    d.restart(True)
+    assert d.get(f"/v1/machines/{m}/execs/{x}")["pid"] == pid
+    d.delete(f"/v1/machines/{m}/execs/{x}")
+    assert d.wait(m, x)["pid"] == pid
+    d.delete(f"/v1/machines/{m}")
+    assert d.get(f"/v1/machines/{m}/execs/{x}")["pid"] == pid
+
+
+def test_pid_of_a_command_in_the_foreground_is_not_reported(daemon, box):
+    assert daemon.exec(box, "true")["exec"]["pid"] == 0

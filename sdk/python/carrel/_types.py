@@ -1198,6 +1198,8 @@ class Exec(TypedDict):
     status: int
     # signal that ended the command, or 0
     signal: int
+    # process id in the machine; 0: not known, as of commands in the foreground
+    pid: int
     started: NotRequired[str]
     ended: NotRequired[str]
     stdout_bytes: int

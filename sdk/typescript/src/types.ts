@@ -1162,6 +1162,8 @@ export interface Exec {
   status: number;
   /** signal that ended the command, or 0 */
   signal: number;
+  /** process id in the machine; 0: not known, as of commands in the foreground */
+  pid: number;
   started?: string;
   ended?: string;
   stdout_bytes: number;

@@ -258,6 +258,7 @@ void exec_row_view(const struct exec_row *row, struct exec_view *ret) {
         .reason = row->reason[0] ? row->reason : NULL,
         .status = exec_shell_status(row),
         .signal = row->signal,
+        .pid = row->pid,
         .started_ms = (uint64_t)row->started_ms,
         .ended_ms = (uint64_t)row->ended_ms,
         .stdout_bytes = row->out_bytes,

@@ -42,6 +42,9 @@ void service_exec(struct service *s, const struct caller *who, const char *machi
 /* Finds a command, also of an ended machine. Returns a reference. */
 struct exec *service_exec_find(struct service *s, const struct caller *who, const char *machine,
                                const char *id, struct err *err);
+/* Finds the newest command with this process id in the machine. Returns a reference. */
+struct exec *service_exec_by_pid(struct service *s, const struct caller *who, const char *machine,
+                                 uint32_t pid, struct err *err);
 int service_exec_list(struct service *s, const struct caller *who, const char *machine,
                       const struct list_request *r, service_row_fn *row, void *arg,
                       char ret_next[CURSOR_SIZE], struct err *err);

@@ -71,6 +71,25 @@ static int states_of(const char *name, unsigned *ret, struct err *err) {
     return 0;
 }
 
+/* Commands that run come first: the store has the process ids only of those that were committed. */
+struct exec *service_exec_by_pid(struct service *s, const struct caller *who, const char *machine,
+                                 uint32_t pid, struct err *err) {
+    char id[ID_SIZE];
+    struct exec_row row DEFER(exec_row_done) = {0};
+    if (allow(who, SCOPE_READ, err) < 0 || machine_id_of(s, who, machine, id, err) < 0)
+        return NULL;
+    const struct live *l = map_get(&s->machines, id);
+    for (struct exec *x = l ? l->execs->first : NULL; x; x = x->next)
+        if (x->row.pid == pid && !exec_is_over(x)) {
+            exec_ref(x);
+            return x;
+        }
+    if (pid && store_exec_by_pid(s->store, id, pid, &row, NULL) == 0)
+        return service_exec_find(s, who, id, row.id, err);
+    err_set(err, ERR_NOT_FOUND, "no command of machine '%.60s' has process id %u", machine, pid);
+    return NULL;
+}
+
 int service_exec_list(struct service *s, const struct caller *who, const char *machine,
                       const struct list_request *r, service_row_fn *row, void *arg,
                       char ret_next[CURSOR_SIZE], struct err *err) {

@@ -13,7 +13,7 @@
 
 static int write_started(void *arg, struct err *err) {
     const struct exec *x = arg;
-    return store_exec_started(x->service->store, x->row.id, x->started_ms, err);
+    return store_exec_started(x->service->store, x->row.id, x->started_ms, x->row.pid, err);
 }
 
 static void started_written(void *arg, const struct err *failed) {
@@ -32,7 +32,8 @@ static void started_written(void *arg, const struct err *failed) {
 
 static void on_started(void *arg, const struct msg_started *m) {
     struct exec *x = arg;
-    (void)m;
+    if (x->phase < EXEC_DECIDED)
+        x->row.pid = m->pid;
     if (x->resuming) {
         exec_resumed(x);
         return;
@@ -310,6 +311,8 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
         exec_counts_as_running(x);
     exec_prepare(x);
     x->copied = state->flags & MSG_EXEC_COPY;
+    if (x->phase < EXEC_DECIDED)
+        x->row.pid = state->pid;
     if (log_fd >= 0 && outlog_fd_adopt(&x->log, log_fd, &err) < 0)
         log_line(LOG_WARN, "service", "open the output log of a command: %s exec=%s", err.text,
                  x->row.id);

@@ -277,8 +277,8 @@ static void commands_are_numbered_and_end(void **state) {
         ok(store_exec_add(s, &rows[i], existing, &err));
         assert_int_equal(rows[i].number, i + 1);
     }
-    ok(store_exec_started(s, rows[1].id, 50, &err));
-    refused(ERR_NOT_FOUND, store_exec_started(s, rows[1].id, 60, &err));
+    ok(store_exec_started(s, rows[1].id, 50, 123, &err));
+    refused(ERR_NOT_FOUND, store_exec_started(s, rows[1].id, 60, 124, &err));
     struct exec_row done = {.state = EXEC_EXITED,
                             .exit_code = 3,
                             .ended_ms = 70,
@@ -288,11 +288,16 @@ static void commands_are_numbered_and_end(void **state) {
                             .max_rss_kb = 4,
                             .out_bytes = 5,
                             .err_bytes = 6,
+                            .pid = 123,
                             .reason = "timeout"};
     memcpy(done.id, rows[1].id, sizeof(done.id));
     ok(store_exec_finish(s, &done, &err));
 
     struct exec_row out;
+    ok(store_exec_by_pid(s, m.id, 123, &out, &err));
+    assert_string_equal(out.id, rows[1].id);
+    exec_row_done(&out);
+    refused(ERR_NOT_FOUND, store_exec_by_pid(s, m.id, 124, &out, &err));
     ok(store_exec_by_number(s, m.id, 2, &out, &err));
     assert_int_equal(out.state, EXEC_EXITED);
     assert_int_equal(out.exit_code, 3);
