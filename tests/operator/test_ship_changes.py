@@ -224,3 +224,48 @@ def test_changes_are_reviewed_after_a_restart_of_the_daemon(carrel, daemon, mach
     assert freeze(daemon, machine, changes_only=True)["changes_only"]
     done = carrel("ship", "-y", "work")
     assert done.returncode == 0 and (project / "src/a.c").read_text() == "new\n" and not (project / "gone/one").exists()
+
+
+def test_json_has_the_difference_of_each_text(daemon, carrel, machine, project):
+    """A difference that does not fit is left out, and shown if only its file is asked for."""
+    changed(daemon, machine, "echo more >>src/a.c; echo '<b>' >new; printf 'a\\0b' >bytes; rm file; ln -sf mode link; "
+                             "seq 1 90000 >long; seq 1 70000 >longer")
+
+    def files(*words):
+        done = carrel("ship", "--json", *words, "work:/home/user/project", project)
+        assert done.returncode in (0, 1), done.stderr
+        return {f["path"]: f for f in json.loads(done.stdout)["files"]}
+
+    shown = files()
+    assert shown["src/a.c"]["diff"] == "@@ -1,1 +1,2 @@\n src/a.c\n+more\n"
+    assert shown["new"]["diff"] == "@@ -0,0 +1,1 @@\n+<b>\n"
+    assert shown["file"]["diff"] == "@@ -1,1 +0,0 @@\n-file\n"
+    assert not {"diff", "diff_left_out"} & (set(shown["bytes"]) | set(shown["link"]))
+    assert shown["long"]["diff"].endswith("+90000\n") and shown["longer"]["diff_left_out"]
+    alone = files("--only", "longer")
+    assert alone["longer"]["diff"].endswith("+70000\n") and "diff" not in alone["new"]
+    assert not any("diff" in f for f in files("--stat").values())
+    assert not any("diff" in f for f in files("-y").values())
+
+
+def test_json_has_the_difference_of_a_repository(daemon, carrel, tmp_path):
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.invalid", "-C", repo]
+    (repo / "f").write_text("one\n")
+    for words in (["init", "-q"], ["add", "f"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], check=True, timeout=60)
+    done = carrel("new", "--name", "coder", "--repo", repo)
+    assert done.returncode == 0, done.stderr
+    script = "cd /home/user/repo && echo two >f && git commit -qam 'say two' && echo three >f"
+    assert daemon.exec(done.stdout.strip(), script)["exec"]["status"] == 0
+
+    def told(*words):
+        done = carrel("ship", "--json", *words, "coder", repo)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    view = told()
+    assert view["log"].endswith(": say two") and view["commits"] == 1
+    assert view["diff"].splitlines()[0] == "diff --git a/f b/f" and view["diff"].endswith("\n-one\n+two")
+    assert not {"diff", "log"} & set(told("--stat")) and not {"diff", "log"} & set(told("-y"))

@@ -24,6 +24,7 @@
 #include "cli/ship/repo_pack.h"
 #include "cli/ship/repo_pick.h"
 #include "cli/ship/ship.h"
+#include "cli/ship/ship_show.h"
 #include "cli/ship/slices_find.h"
 #include "cli/table.h"
 #include "review/bundle.h"
@@ -286,13 +287,16 @@ static void show_file(const struct commits_file *f) {
     puts(f->change == 'C' ? "  in a commit before the last" : "");
 }
 
-static int ship_repo_show(const struct ship *s, const struct quarantine *q, struct err *err) {
+/* A git command about the fetched commits. The arguments point to the texts beside them. */
+struct repo_words {
     char range[300], since[300];
-    snprintf(range, sizeof(range), "%s..%s", q->base, q->work);
-    snprintf(since, sizeof(since), "%s...%s", q->base, q->work);
+    const char *log[8], *diff[10];
+};
+
+/* A file above 1 MiB is shown without a diff, as for shipped directories. */
+static void repo_words(const struct quarantine *q, struct repo_words *w) {
     const char *const log[] = {
-        "-C", q->repo, "log", "--no-color", "--no-decorate", "--format=%h %an: %s", range, NULL};
-    /* A file above 1 MiB is shown without a diff, as for shipped directories. */
+        "-C", q->repo, "log", "--no-color", "--no-decorate", "--format=%h %an: %s", w->range};
     const char *const diff[] = {"-c",
                                 "core.bigFileThreshold=1m",
                                 "-C",
@@ -301,15 +305,23 @@ static int ship_repo_show(const struct ship *s, const struct quarantine *q, stru
                                 "--no-color",
                                 "--no-ext-diff",
                                 "--no-textconv",
-                                since,
-                                NULL};
-    if (print_of(log, err) < 0)
+                                w->since};
+    snprintf(w->range, sizeof(w->range), "%s..%s", q->base, q->work);
+    snprintf(w->since, sizeof(w->since), "%s...%s", q->base, q->work);
+    memcpy(w->log, log, sizeof(log));
+    memcpy(w->diff, diff, sizeof(diff));
+}
+
+static int ship_repo_show(const struct ship *s, const struct quarantine *q, struct err *err) {
+    struct repo_words words = {.log = {NULL}, .diff = {NULL}};
+    repo_words(q, &words);
+    if (print_of(words.log, err) < 0)
         return -1;
     for (size_t i = 0; i < q->changes.count; i++)
         show_file(&q->changes.files[i]);
     if (q->changes.cut)
         puts("... the rest of the files is not shown");
-    return s->options->stat ? 0 : print_of(diff, err);
+    return s->options->stat ? 0 : print_of(words.diff, err);
 }
 
 /* ---- receipt and journal ---- */
@@ -525,6 +537,23 @@ static void put_files(struct jot *j, const char *name, const struct commits *c) 
     jot_end(j, ']');
 }
 
+static void put_output(struct jot *j, const char *name, const char *const *words) {
+    struct buf text DEFER(buf_done) = BUF(SHOWN_DIFFS_MAX);
+    struct err err;
+    if (git_ask(words, &text, &err) == 0)
+        jot_bytes(j, name, text.data ? text.data : "", text.len);
+    else
+        jot_bool(j, "diff_left_out", true);
+}
+
+/* What the commits are and change. git_ask() refuses an output that does not fit. */
+static void put_commits(struct jot *j, const struct quarantine *q) {
+    struct repo_words words = {.log = {NULL}, .diff = {NULL}};
+    repo_words(q, &words);
+    put_output(j, "log", words.log);
+    put_output(j, "diff", words.diff);
+}
+
 static void show_json(const struct ship *s, const struct quarantine *q, bool shipped) {
     struct buf text DEFER(buf_done) = BUF(64 << 20);
     struct jot j = JOT(&text);
@@ -537,6 +566,8 @@ static void show_json(const struct ship *s, const struct quarantine *q, bool shi
     jot_i64(&j, "commits", q->commits);
     jot_bool(&j, "shipped", shipped);
     put_files(&j, "files", &q->changes);
+    if (q->commits && !shipped && !s->options->stat && !s->options->pick)
+        put_commits(&j, q);
     if (q->rest.count)
         put_files(&j, "uncommitted", &q->rest);
     jot_end(&j, '}');

@@ -26,17 +26,22 @@ static void show_hunks(const char *diff, size_t n) {
     }
 }
 
-static void show_text(const struct ship *s, const struct parcel_item *i) {
-    struct buf here DEFER(buf_done) = BUF(SHOWN_MAX), diff DEFER(buf_done) = BUF(4 * SHOWN_MAX);
+/* Whether the change is one of lines; then the diff is added to `ret`. */
+static bool item_diff(const struct ship *s, const struct parcel_item *i, struct buf *ret) {
+    struct buf here DEFER(buf_done) = BUF(SHOWN_MAX);
     struct textdiff_count count;
     if (i->kind != TAR_FILE || (i->change != 'D' && !ship_is_text(i->bytes, i->n)))
-        return;
+        return false;
     if (i->change != 'A' &&
         (!ship_read_here(s, i->path, &here) || !ship_is_text(here.data, here.len)))
-        return;
-    if (textdiff(&diff, here.data ? here.data : "", here.len, i->change == 'D' ? "" : i->bytes,
-                 i->change == 'D' ? 0 : i->n, CONTEXT, &count))
-        show_hunks(diff.data ? diff.data : "", diff.len);
+        return false;
+    return textdiff(ret, here.data ? here.data : "", here.len, i->change == 'D' ? "" : i->bytes,
+                    i->change == 'D' ? 0 : i->n, CONTEXT, &count);
+}
+
+/* Whether the lines of the item are shown, if it has any. */
+static bool item_has_diff(const struct ship *s, const struct parcel_item *i) {
+    return !s->options->stat && !s->options->pick && i->wanted && !i->partner;
 }
 
 void ship_show_item(const struct ship *s, const struct parcel_item *i) {
@@ -64,11 +69,27 @@ void ship_show_item(const struct ship *s, const struct parcel_item *i) {
     if (i->refused)
         printf("  refused: %s", i->refused);
     putchar('\n');
-    if (!s->options->stat && !s->options->pick && i->wanted && !i->partner)
-        show_text(s, i);
+    struct buf diff DEFER(buf_done) = BUF(4 * SHOWN_MAX);
+    if (item_has_diff(s, i) && item_diff(s, i, &diff))
+        show_hunks(diff.data ? diff.data : "", diff.len);
 }
 
-static void put_item(struct jot *j, const struct parcel_item *i) {
+/* `room`: bytes of diffs that the answer can still take. */
+static void put_diff(struct jot *j, const struct ship *s, const struct parcel_item *i,
+                     size_t *room) {
+    struct buf diff DEFER(buf_done) = BUF(4 * SHOWN_MAX);
+    if (s->options->yes || !item_has_diff(s, i) || !item_diff(s, i, &diff))
+        return;
+    if (diff.len > *room) {
+        jot_bool(j, "diff_left_out", true);
+        return;
+    }
+    *room -= diff.len;
+    jot_bytes(j, "diff", diff.data ? diff.data : "", diff.len);
+}
+
+static void put_item(struct jot *j, const struct ship *s, const struct parcel_item *i,
+                     size_t *room) {
     char flags[FLAGS_TEXT];
     flags_text(i->flags, flags);
     jot_object(j, NULL);
@@ -87,6 +108,7 @@ static void put_item(struct jot *j, const struct parcel_item *i) {
     if (i->partner)
         jot_string(j, i->change == 'D' ? "now" : "was", i->partner);
     jot_bool(j, "wanted", i->wanted);
+    put_diff(j, s, i, room);
     jot_end(j, '}');
 }
 
@@ -99,6 +121,7 @@ static void put_database(struct jot *j, const struct ship *s) {
 void ship_show_json(const struct ship *s, long shipped) {
     struct buf text DEFER(buf_done) = BUF(64 << 20);
     struct jot j = JOT(&text);
+    size_t room = SHOWN_DIFFS_MAX;
     jot_object(&j, NULL);
     jot_string(&j, "changeset", client_text(s->set, "id"));
     jot_string(&j, "machine", client_text(s->set, "machine"));
@@ -108,7 +131,7 @@ void ship_show_json(const struct ship *s, long shipped) {
     jot_array(&j, "files");
     for (size_t i = 0; i < s->parcel.count; i++)
         if (s->parcel.items[i].change != '=' || s->parcel.items[i].refused)
-            put_item(&j, &s->parcel.items[i]);
+            put_item(&j, s, &s->parcel.items[i], &room);
     jot_end(&j, ']');
     put_database(&j, s);
     jot_end(&j, '}');

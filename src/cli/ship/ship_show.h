@@ -10,7 +10,12 @@
 #include "cli/options.h"
 #include "cli/ship/ship.h"
 
-enum { SHOWN_MAX = 1 << 20, CONTEXT = 3 };
+enum {
+    SHOWN_MAX = 1 << 20,
+    SHOWN_DIFFS_MAX =
+        640 << 10, /* of all files in JSON, which is escaped and sent to the console */
+    CONTEXT = 3,
+};
 
 /* ship.c */
 bool ship_is_text(const char *bytes, size_t n);
