@@ -160,7 +160,6 @@ TABLE = [
     ("PUT", FILES + "?path=/etc/shadow2", b"x", 403, "denied", ["/etc/shadow2"]),
     ("PUT", FILES + "/tar?path=/home/user", b"not a tar archive at all" * 100, 400, "invalid", []),
     # paths and methods
-    ("GET", "/", None, 404, "not_found", ["path does not exist"]),
     ("GET", "/v1", None, 404, "not_found", []),
     ("GET", "/v1/machines/", None, 404, "not_found", []),
     ("GET", "/v1/machines/a/b/c/d/e", None, 404, "not_found", []),

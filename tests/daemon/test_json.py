@@ -117,6 +117,7 @@ token ls --json -> tokens[]
 token show --json {token} -> id
 token rm --json {token} -> revoked[]
 doctor --json -> checks[]
+console --json -> url
 audit --json -> seq
 audit verify --json -> whole
 """.strip().splitlines()
@@ -166,6 +167,7 @@ image rm --json none -> not_found
 store adopt --json m-aaaaaaaaaaaa -> not_found
 token show --json none -> not_found
 doctor --json more -> invalid
+console --json more -> invalid
 audit --json --bogus -> invalid
 """.strip().splitlines()
 
