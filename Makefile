@@ -49,8 +49,10 @@ test-busy: setup-test all
 	@CARREL_PATIENCE=$(or $(CARREL_PATIENCE),4) scripts/test-busy $(MAKE) --no-print-directory test TEST_ARGS='-t 4 $(TEST_ARGS)'
 
 demo: all
+	@scripts/web $(BUILD) || [ $$? = 77 ]
 	@scripts/mission $(BUILD)
 	@scripts/demo $(BUILD)
+	@scripts/demo-console $(BUILD)
 
 bench: setup-bench setup-wasm all
 	@meson test -C $(BUILD) --no-rebuild --benchmark --verbose
@@ -132,6 +134,10 @@ test-images: setup-test all
 test-upgrade: setup-test all
 	@scripts/test-upgrade $(BUILD)
 
+# The page of the console, from web/ and npm (100 MB). `make install` installs it too.
+web: all
+	@scripts/web $(BUILD)
+
 # The wheel of the Python SDK, reproducible (SOURCE_DATE_EPOCH) and without downloads.
 sdk: all
 	@sdk/generate --check $(BUILD)
@@ -155,4 +161,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade sdk lint format install uninstall clean
+.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade web sdk lint format install uninstall clean

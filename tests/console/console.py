@@ -3,9 +3,7 @@ import http.client
 import urllib.parse
 
 from daemon import Daemon, Refused, TcpClient
-from carrel import BUILD
 
-BUNDLE = BUILD / "libexec/console/index.html"
 
 
 class Page(TcpClient):
@@ -49,6 +47,10 @@ class ConsoleDaemon(Daemon):
         self.port = url.port
         assert (url.scheme, url.hostname, url.path, url.query) == ("http", "127.0.0.1", "/", "")
         return url.fragment.removeprefix("link=")
+
+    def link_url(self):
+        link = self.link()
+        return f"http://127.0.0.1:{self.port}/#link={link}"
 
     def open(self, client=None):
         link = self.link(client)

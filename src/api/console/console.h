@@ -30,4 +30,4 @@ struct page_files;
 
 struct page_files *page_files_new(const char *dir);
 void page_files_free(struct page_files *p);
-void page_files_serve(const struct page_files *p, struct http_exchange *x);
+void page_files_serve(struct page_files *p, struct http_exchange *x);

@@ -23,6 +23,7 @@ struct page_file {
 };
 
 struct page_files {
+    char dir[PLACE_SIZE + 16];
     struct page_file files[PAGE_FILES_MAX];
     size_t count;
 };
@@ -93,12 +94,17 @@ static void page_folder(struct page_files *p, const char *dir, const char *prefi
         closedir(d);
 }
 
-struct page_files *page_files_new(const char *dir) {
-    char assets[PLACE_SIZE + 32];
-    struct page_files *p = xnew(struct page_files);
-    snprintf(assets, sizeof(assets), "%s/assets", dir);
-    page_folder(p, dir, "/");
+static void page_files_read(struct page_files *p) {
+    char assets[sizeof(p->dir) + 16];
+    snprintf(assets, sizeof(assets), "%s/assets", p->dir);
+    page_folder(p, p->dir, "/");
     page_folder(p, assets, "/assets/");
+}
+
+struct page_files *page_files_new(const char *dir) {
+    struct page_files *p = xnew(struct page_files);
+    snprintf(p->dir, sizeof(p->dir), "%s", dir);
+    page_files_read(p);
     return p;
 }
 
@@ -141,13 +147,15 @@ static void page_reply(struct http_exchange *x, int status, const char *type, co
 static void page_missing(struct http_exchange *x) {
     static const char text[] =
         "The console is not built into this daemon.\n\n"
-        "In a source tree, run `make web` (it needs npm) and start the daemon again.\n"
+        "In a source tree, run `make web` (it needs npm) and load this page again.\n"
         "The API is below /v1/; /v1/openapi.json describes it.\n";
     page_reply(x, 404, "text/plain; charset=utf-8", NULL, false, text, sizeof(text) - 1);
 }
 
-void page_files_serve(const struct page_files *p, struct http_exchange *x) {
+void page_files_serve(struct page_files *p, struct http_exchange *x) {
     static const char assets[] = "/assets/";
+    if (p->count == 0)
+        page_files_read(p); /* the page may have been built since */
     for (size_t i = 0; i < p->count; i++) {
         const struct page_file *f = &p->files[i];
         if (!http_text_is(x->head->path, f->path))

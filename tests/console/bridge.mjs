@@ -1,0 +1,105 @@
+// bridge.mjs MODULES CHROMIUM: a browser for a test in Python. Each line of standard input is a call
+// {"tab", "method", "args"} of a method of a Playwright page, or of the ones below; each line of output is
+// {"value"} or {"error"}. What a page must not do is collected: errors, dialogs, breaches of its policy.
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+
+const [modules, executablePath] = process.argv.slice(2);
+const { chromium } = createRequire(`${modules}/`)("playwright-core");
+const patience = 30_000 * Number(process.env.CARREL_PATIENCE ?? 1);
+const browser = await chromium.launch({
+  executablePath,
+  args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+});
+const tabs = new Map();
+
+const own = {
+  // A tab of a context of its own: no storage is shared with another tab.
+  async open(name, { options = {}, url }) {
+    const context = await browser.newContext({ acceptDownloads: true, ...options });
+    const page = await context.newPage();
+    const faults = [];
+    page.setDefaultTimeout(patience);
+    page.on("pageerror", (e) => faults.push(`error: ${e.stack ?? e}`));
+    page.on("dialog", (d) => {
+      faults.push(`dialog: ${d.message()}`);
+      void d.dismiss();
+    });
+    page.on("console", (m) => {
+      if (m.type() === "error" && !m.text().startsWith("Failed to load resource")) faults.push(m.text());
+    });
+    await page.addInitScript(() => {
+      document.addEventListener("securitypolicyviolation", (e) =>
+        console.error(`policy: ${e.violatedDirective} ${e.blockedURI} ${e.sample} ${e.sourceFile}:${e.lineNumber}`),
+      );
+    });
+    tabs.set(name, { page, context, faults });
+    await page.goto(url);
+  },
+  async close(name) {
+    await tabs.get(name).context.close();
+    tabs.delete(name);
+  },
+  faults: (name) => tabs.get(name).faults.splice(0),
+  offline: (name, off) => tabs.get(name).context.setOffline(off),
+  // Presses a key where the focus is.
+  key: (name, key) => tabs.get(name).page.keyboard.press(key),
+  type: (name, text) => tabs.get(name).page.keyboard.type(text),
+  async shown(name, selector) {
+    await tabs.get(name).page.locator(selector).first().waitFor();
+  },
+  async gone(name, selector) {
+    await tabs.get(name).page.locator(selector).first().waitFor({ state: "detached" });
+  },
+  count: (name, selector) => tabs.get(name).page.locator(selector).count(),
+  // Waits until an expression of the page is true.
+  async until(name, expression) {
+    await tabs.get(name).page.waitForFunction(expression);
+  },
+  async download(name, selector) {
+    const { page } = tabs.get(name);
+    const [file] = await Promise.all([page.waitForEvent("download"), page.click(selector)]);
+    const pieces = [];
+    for await (const piece of await file.createReadStream()) pieces.push(piece);
+    return { name: file.suggestedFilename(), base64: Buffer.concat(pieces).toString("base64") };
+  },
+  async upload(name, selector, file, base64) {
+    const { page } = tabs.get(name);
+    const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.click(selector)]);
+    await chooser.setFiles({ name: file, mimeType: "application/octet-stream", buffer: Buffer.from(base64, "base64") });
+  },
+  // The serious findings of axe, which is injected past the policy of the page.
+  async axe(name) {
+    const { page } = tabs.get(name);
+    const { source } = createRequire(`${modules}/`)("axe-core");
+    await page.evaluate(source);
+    const { violations } = await page.evaluate("axe.run()");
+    return violations
+      .filter((v) => v.impact === "serious" || v.impact === "critical")
+      .map((v) => `${v.id}: ${v.nodes.map((n) => `${n.target} ${n.failureSummary}`).join("; ")}`);
+  },
+};
+
+async function call({ tab, method, args }) {
+  if (method in own) return own[method](tab, ...args);
+  return tabs.get(tab).page[method](...args);
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  let answer;
+  try {
+    const value = await call(JSON.parse(line));
+    answer = { value: Buffer.isBuffer(value) ? null : value };
+  } catch (e) {
+    answer = { error: String(e.message ?? e) };
+  }
+  // An element or a response of Playwright is not for Python.
+  let text;
+  try {
+    text = JSON.stringify(answer);
+  } catch {
+    text = "{}";
+  }
+  process.stdout.write(`${text.length < 8_000_000 ? text : "{}"}\n`);
+}
+await browser.close();

@@ -1,0 +1,120 @@
+"""The frame of the page: how it is opened, kept, lost and left, and the list of machines."""
+from browser import need_browser
+
+need_browser()
+
+
+def test_a_link_opens_the_page_once_and_leaves_the_address_bar(daemon, browser):
+    url = daemon.link_url()
+    tab = browser.open(url)
+    tab.shown("nav")
+    assert tab.evaluate("location.href") == url.partition("#")[0]
+    tab.done()
+    again = browser.open(url)
+    again.reads("This link has expired or was already used.")
+    again.done()
+
+
+def test_a_reload_keeps_the_session_and_the_place(tab, daemon):
+    machine = daemon.machine(name="kept")
+    tab.click(":text('kept')")
+    tab.until(f"location.hash === '#/machines/{machine}'")
+    tab.reload()
+    tab.shown("h1:has-text('kept')")
+
+
+def test_a_machine_is_created_listed_and_deleted(tab, daemon):
+    tab.reads("There are no machines yet.")
+    tab.click("text=New machine")
+    tab.fill("label:has-text('Name') input", "from-page")
+    tab.fill("label:has-text('Network') input", "pip, a.example")
+    tab.reads("carrel new --name from-page --net pip --net a.example")
+    tab.click("button:text('Create')")
+    tab.shown("h1:has-text('from-page')")
+    [machine] = daemon.get("/v1/machines")["machines"]
+    assert machine["name"] == "from-page"
+    tab.goBack()
+    tab.click("[aria-label='Select all']")
+    tab.click("button:text('Delete')")
+    tab.click("dialog button:text('Delete')")
+    tab.reads("There are no machines yet.")
+    assert daemon.get("/v1/machines")["machines"] == []
+
+
+def test_the_list_follows_what_others_do(tab, daemon):
+    machine = daemon.machine(name="other")
+    tab.shown(".row:has-text('other'):has-text('running')")
+    daemon.post(f"/v1/machines/{machine}/pause")
+    tab.shown(".row:has-text('other'):has-text('paused')")
+    daemon.delete(f"/v1/machines/{machine}")
+    tab.gone(".row:has-text('other')")
+
+
+def test_the_page_catches_up_after_a_restart_of_the_daemon(tab, daemon):
+    daemon.machine(name="before")
+    tab.reads("before")
+    daemon.kill()
+    tab.reads("Connection lost")
+    daemon.start()
+    tab.gone(".lost")
+    daemon.machine(name="after")
+    tab.reads("after")
+
+
+def test_log_out_ends_the_session(daemon, browser):
+    tab = browser.open(daemon.link_url())
+    tab.click("text=Log out")
+    tab.reads("You are logged out.")
+    tab.reload()
+    tab.reads("carrel console")
+    tab.done()
+
+
+def test_keys_reach_the_pages_and_the_rows(tab, daemon):
+    machine = daemon.machine(name="keyed")
+    tab.reads("keyed")
+    tab.key("?")
+    tab.reads("Create a machine")
+    tab.key("Escape")
+    tab.gone("dialog")
+    tab.focus("[data-row='0']")
+    tab.key("Enter")
+    tab.until(f"location.hash === '#/machines/{machine}'")
+    tab.key("g")
+    tab.key("m")
+    tab.until("location.hash === '#/machines'")
+
+
+def test_the_first_load_is_small(tab, daemon):
+    for i in range(3):
+        daemon.machine(name=f"m{i}")
+    tab.reload()
+    tab.reads("m2")
+    sizes = tab.evaluate("performance.getEntriesByType('resource').map((e) => e.encodedBodySize)")
+    assert len(sizes) < 12 and sum(sizes) < 300_000
+
+
+def test_names_cannot_disguise_themselves(tab, daemon):
+    machine = daemon.machine(metadata={"note": "a\u202eb<img src=x onerror=alert(1)>"})
+    tab.click(f":text('{machine}')")
+    tab.click("summary:text('Details')")
+    tab.reads("a\\u202eb<img src=x onerror=alert(1)>")
+    assert tab.count("main img") == 0
+
+
+def test_the_page_has_no_serious_findings_of_axe(tab, daemon):
+    daemon.machine(name="seen")
+    tab.reads("seen")
+    for theme in ("dark", "light"):
+        tab.selectOption("[aria-label=Theme]", theme)
+        assert tab.axe() == []
+
+
+def test_only_visible_rows_are_elements_and_the_last_is_reached(tab, daemon):
+    first = daemon.machine(name="first")
+    daemon.post(f"/v1/machines/{first}/fork", {"count": 59})
+    tab.until("document.querySelector('[role=grid]')?.ariaRowCount === '61'")
+    assert tab.count(".rows .row") < 45
+    tab.focus("[data-row='0']")
+    tab.key("End")
+    tab.shown(".row:has-text('first')")

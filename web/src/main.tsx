@@ -1,0 +1,91 @@
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { connected, eventsRun } from "./events";
+import { pages } from "./pages";
+import { href, go, route } from "./router";
+import { ended, logOut, sessionStart, who } from "./session";
+import "./style.css";
+import { type Theme, theme, themeSet, themeStart } from "./theme";
+import { OpenedDialog } from "./ui/dialog";
+import { keysHelp, keysStart, useKeys } from "./ui/keys";
+import { Toasts } from "./ui/toast";
+
+function Locked() {
+  return (
+    <main class="locked">
+      <h1>Carrel</h1>
+      {ended.value && <p role="alert">{ended.value}</p>}
+      <p>Run this command on the host of the daemon, and open the link that it prints:</p>
+      <pre>carrel console</pre>
+    </main>
+  );
+}
+
+function ThemeChoice() {
+  return (
+    <select aria-label="Theme" value={theme.value} onChange={(e) => themeSet(e.currentTarget.value as Theme)}>
+      <option value="system">System</option>
+      <option value="dark">Dark</option>
+      <option value="light">Light</option>
+    </select>
+  );
+}
+
+function Frame() {
+  const [first, ...parts] = route.value.parts;
+  const page = pages.find((p) => p.path === first) ?? pages[0]!;
+  const [menu, setMenu] = useState(false);
+  useKeys([
+    ...pages.map((p) => ({ keys: `g ${p.key}`, what: `Go to ${p.title}`, run: () => go([p.path]) })),
+    { keys: "?", what: "Show the keys", run: keysHelp },
+  ]);
+  useEffect(() => {
+    document.title = `${page.title} · Carrel`;
+    setMenu(false);
+  }, [route.value]);
+  return (
+    <div class="frame">
+      <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>
+        Skip to the content
+      </a>
+      <header class="top">
+        <button type="button" class="menu quiet" aria-label="Pages" aria-expanded={menu} onClick={() => setMenu(!menu)}>☰</button>
+        <strong>Carrel</strong>
+        {!connected.value && <span class="lost" role="alert">Connection lost. Trying again…</span>}
+        <span class="space" />
+        <span class="who" title="Owner of this session">{who.value?.owner}</span>
+        <ThemeChoice />
+        <button type="button" class="quiet" aria-label="Keys" onClick={keysHelp}>?</button>
+        <button type="button" onClick={() => void logOut()}>Log out</button>
+      </header>
+      <nav class={menu ? "open" : ""} aria-label="Pages">
+        {pages.map((p) => (
+          <a key={p.path} href={href([p.path])} aria-current={p === page ? "page" : undefined}>{p.title}</a>
+        ))}
+      </nav>
+      <main id="main" tabIndex={-1}>
+        <page.show parts={parts} />
+      </main>
+    </div>
+  );
+}
+
+function App() {
+  const open = who.value !== null;
+  useEffect(() => {
+    if (open) void eventsRun();
+  }, [open]);
+  return (
+    <>
+      {open ? <Frame /> : <Locked />}
+      <OpenedDialog />
+      <Toasts />
+    </>
+  );
+}
+
+themeStart();
+keysStart();
+sessionStart()
+  .catch(() => (ended.value = "The daemon cannot be reached. Reload the page to try again."))
+  .finally(() => render(<App />, document.getElementById("app")!));

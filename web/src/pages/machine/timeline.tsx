@@ -1,0 +1,225 @@
+// The steps of a machine: what caused each, how it ended, what it changed. A step that can be
+// restored can be gone back to, and forked.
+import { useState } from "preact/hooks";
+import { api, at, listAll } from "../../api";
+import { go } from "../../router";
+import type { Change, Diff, Machine, Step } from "../../types";
+import { Act, Badge, Empty, Field, Loading, Problem } from "../../ui/basics";
+import { FormDialog, openDialog } from "../../ui/dialog";
+import { DiffView } from "../../ui/diff";
+import { ago, bytes, commandLine, count, shown, time } from "../../ui/format";
+import { useKeys } from "../../ui/keys";
+import { useLoad } from "../../ui/load";
+import { toast } from "../../ui/toast";
+import type { PartProps } from "./machine";
+
+const causes: Record<Step["kind"], string> = {
+  exec: "command",
+  file: "file",
+  snap: "taken by hand",
+  kept: "kept before a change",
+  rewind: "rewind",
+  fork: "fork",
+};
+
+function what(step: Step): string {
+  if (step.name) return step.name;
+  if (step.kind !== "exec") return step.what || causes[step.kind];
+  try {
+    return commandLine(JSON.parse(step.what ?? "[]"));
+  } catch {
+    return step.what ?? "";
+  }
+}
+
+function ChangeHead({ change: c }: { change: Change }) {
+  const target = c.target_after ?? c.target_before;
+  return (
+    <>
+      <Badge kind={c.change}>{c.change}</Badge> <span class="mono">/{shown(c.path)}</span>
+      {target !== undefined && <span class="soft mono"> → {shown(target)}</span>}
+      <span class="soft">
+        {" "}
+        {c.content === "text" && `+${c.lines_added ?? 0} −${c.lines_removed ?? 0}`}
+        {c.content && c.content !== "text" && `${c.content}, ${bytes((c.after ?? c.before)?.size)}`}
+        {c.before && c.after && c.before.mode !== c.after.mode && ` mode ${c.before.mode} → ${c.after.mode}`}
+      </span>
+    </>
+  );
+}
+
+const OPEN_MAX = 8; // files whose diffs are shown without a click
+
+function Changes({ diff, sides }: { diff: Diff; sides: boolean }) {
+  const changes = diff.changes.filter((c) => !c.own);
+  if (changes.length === 0) return <Empty>No file changed.</Empty>;
+  return (
+    <>
+      {changes.map((c, i) =>
+        c.diff ? (
+          <details class="change" key={c.path} open={i < OPEN_MAX}>
+            <summary><ChangeHead change={c} /></summary>
+            <DiffView hunks={c.diff} sides={sides} />
+          </details>
+        ) : (
+          <div class="change" key={c.path}><ChangeHead change={c} /></div>
+        ),
+      )}
+      {diff.cut && <Empty>There are more changes than are shown ({diff.cut}).</Empty>}
+    </>
+  );
+}
+
+type Against = "before" | "now" | "start";
+
+function StepChanges({ path, step, steps, sides }: { path: string; step: Step; steps: Step[]; sides: boolean }) {
+  const [against, setAgainst] = useState<Against>("before");
+  const older = steps.find((s) => s.number < step.number && s.restorable);
+  const from = against === "start" ? "start" : against === "now" ? String(step.number) : String(older?.number ?? "start");
+  const to = against === "now" ? "now" : String(step.number);
+  const { data, error } = useLoad<Diff>(
+    (signal) => api.get(`${path}/diff`, { from, to }, signal),
+    [path, from, to],
+  );
+  return (
+    <>
+      <div class="bar">
+        <label>
+          Compare{" "}
+          <select value={against} onChange={(e) => setAgainst(e.currentTarget.value as Against)}>
+            <option value="before">with the step before</option>
+            <option value="start">with the start</option>
+            <option value="now">now with this step</option>
+          </select>
+        </label>
+        {data && <span class="soft">{data.added} added, {data.modified} modified, {data.deleted} deleted</span>}
+      </div>
+      <Problem error={error} />
+      {!data && !error && <Loading />}
+      {data && <Changes diff={data} sides={sides} />}
+    </>
+  );
+}
+
+function Rewind({ path, step, close }: { path: string; step: Step; close: () => void }) {
+  const submit = async () => {
+    await api.post(`${path}/rewind`, { step: String(step.number) });
+    toast(`Back at step ${step.number}.`);
+  };
+  return (
+    <FormDialog title={`Rewind to step ${step.number}`} action="Rewind" danger submit={submit} close={close}>
+      <p>The files become those of this step, and all processes of the machine end.</p>
+      <p>The present state is kept as a step, so you can come back.</p>
+      <p class="soft">The same as a command: <code>carrel rewind {step.machine} {step.number}</code></p>
+    </FormDialog>
+  );
+}
+
+function Fork({ path, step, close }: { path: string; step: Step | undefined; close: () => void }) {
+  const [number, setNumber] = useState("1");
+  const submit = async () => {
+    const body = { count: Number(number), ...(step && { step: String(step.number) }) };
+    const { machines } = await api.post<{ machines: Machine[] }>(`${path}/fork`, body);
+    toast(`Made ${count(machines.length, "machine")}.`);
+    if (machines.length === 1) go(["machines", machines[0]!.id]);
+    else go(["machines"]);
+  };
+  return (
+    <FormDialog title={step ? `Fork step ${step.number}` : "Fork the present state"} action="Fork" submit={submit} close={close}>
+      <p>New machines start with a copy of these files.</p>
+      <Field label="Number of machines">
+        <input type="number" min="1" max="1000" value={number} onInput={(e) => setNumber(e.currentTarget.value)} />
+      </Field>
+    </FormDialog>
+  );
+}
+
+function TakeStep({ path, close }: { path: string; close: () => void }) {
+  const [name, setName] = useState("");
+  const submit = () => api.post(`${path}/steps`, name ? { name } : {});
+  return (
+    <FormDialog title="Take a step" action="Take it" submit={submit} close={close}>
+      <Field label="Name" hint="A step with a name is never deleted.">
+        <input value={name} onInput={(e) => setName(e.currentTarget.value)} autofocus />
+      </Field>
+    </FormDialog>
+  );
+}
+
+function StepRow({ step, picked, pick }: { step: Step; picked: boolean; pick: () => void }) {
+  const failed = step.status !== undefined && step.status > 0;
+  return (
+    <li>
+      <button type="button" class="step" aria-current={picked} onClick={pick} title={time(step.created)}>
+        <b>{step.number}</b>
+        <span class="clip mono">{shown(what(step))}</span>
+        <span class="soft">
+          {failed && <Badge kind="bad">exit {step.status}</Badge>}
+          {step.name && <Badge kind="good">named</Badge>}
+          {!step.restorable && <Badge kind="warn">not restorable</Badge>}{" "}
+          {step.counted && `${count(step.files ?? 0, "file")} · `}
+          {ago(step.created)}
+        </span>
+      </button>
+    </li>
+  );
+}
+
+export function Timeline({ machine, path }: PartProps) {
+  const [picked, setPicked] = useState<number>();
+  const [sides, setSides] = useState(false);
+  const { data: steps, error } = useLoad(
+    () => listAll<Step>(at`/v1/machines/${machine.id}/steps`, "steps", { limit: 1000 }),
+    [machine.id],
+    (e) => e.machine === machine.id,
+  );
+  const step = steps?.find((s) => s.number === picked) ?? steps?.[0];
+  const place = steps && step ? steps.indexOf(step) : 0;
+  const rewind = () => step && openDialog((close) => <Rewind path={path} step={step} close={close} />);
+  const fork = () => step && openDialog((close) => <Fork path={path} step={step} close={close} />);
+  const take = () => openDialog((close) => <TakeStep path={path} close={close} />);
+  const move = (by: number) => steps?.[place + by] && setPicked(steps[place + by]!.number);
+  useKeys([
+    { keys: "j", what: "Next older step", run: () => move(1) },
+    { keys: "k", what: "Next newer step", run: () => move(-1) },
+    { keys: "r", what: "Rewind to the step", run: () => step?.restorable && rewind() },
+    { keys: "f", what: "Fork the step", run: () => step?.restorable && fork() },
+    { keys: "s", what: "Take a step", run: take },
+    { keys: "d", what: "Diff in one or two columns", run: () => setSides(!sides) },
+  ]);
+  return (
+    <>
+      <div class="bar">
+        <button type="button" onClick={take}>Take a step</button>
+        <button type="button" onClick={() => openDialog((close) => <Fork path={path} step={undefined} close={close} />)}>
+          Fork now
+        </button>
+        <span class="space" />
+        <label><input type="checkbox" checked={sides} onChange={() => setSides(!sides)} /> Side by side</label>
+      </div>
+      <Problem error={error} />
+      {steps?.length === 0 && <Empty>There are no steps yet. Each command that changes files makes one.</Empty>}
+      {steps && step && (
+        <div class="timeline">
+          <ol class="steps panel" aria-label="Steps, newest first" reversed>
+            {steps.map((s) => (
+              <StepRow key={s.id} step={s} picked={s === step} pick={() => setPicked(s.number)} />
+            ))}
+          </ol>
+          <section class="panel" aria-label="Changes of the step">
+            <div class="bar">
+              <h2>Step {step.number}</h2>
+              <span class="soft">{causes[step.kind]} · {time(step.created)}</span>
+              <span class="space" />
+              <Act class="danger" disabled={!step.restorable} run={rewind}>Rewind</Act>
+              <Act disabled={!step.restorable} run={fork}>Fork</Act>
+            </div>
+            <pre>{what(step)}</pre>
+            {!step.restorable && <p class="warning">It cannot be restored: {step.reason}</p>}
+            {step.restorable && <StepChanges key={step.id} path={path} step={step} steps={steps} sides={sides} />}
+          </section>
+        </div>
+      )}
+    </>
+  );
+}

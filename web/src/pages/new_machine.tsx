@@ -1,0 +1,86 @@
+import { useState } from "preact/hooks";
+import { api } from "../api";
+import { go } from "../router";
+import type { Machine } from "../types";
+import { Copy, Field } from "../ui/basics";
+import { FormDialog } from "../ui/dialog";
+import { quoted } from "../ui/format";
+import { useLoad } from "../ui/load";
+
+interface Wish {
+  name: string;
+  kind: string;
+  image: string;
+  mem: string;
+  cpus: string;
+  ttl: string;
+  net: string;
+}
+
+const nothing: Wish = { name: "", kind: "box", image: "host", mem: "", cpus: "", ttl: "", net: "" };
+
+function targets(net: string): string[] {
+  return net.split(/[\s,]+/).filter(Boolean);
+}
+
+function body(w: Wish): object {
+  const limits = { ...(w.mem && { mem: w.mem }), ...(w.cpus && { cpus: Number(w.cpus) }) };
+  return {
+    kind: w.kind,
+    image: w.image,
+    ...(w.name && { name: w.name }),
+    ...(Object.keys(limits).length && { limits }),
+    ...(w.ttl && { ttl: w.ttl }),
+    ...(w.net && { net: targets(w.net).map((target) => ({ target })) }),
+  };
+}
+
+/** The command that creates the same machine. */
+function command(w: Wish): string {
+  const words = ["carrel", "new"];
+  const option = (name: string, value: string) => value && words.push(name, quoted(value));
+  option("--name", w.name);
+  option("--kind", w.kind === nothing.kind ? "" : w.kind);
+  option("--image", w.image === nothing.image ? "" : w.image);
+  option("--mem", w.mem);
+  option("--cpus", w.cpus);
+  option("--ttl", w.ttl);
+  for (const target of targets(w.net)) option("--net", target);
+  return words.join(" ");
+}
+
+export function NewMachine({ close }: { close: () => void }) {
+  const [wish, setWish] = useState(nothing);
+  const images = useLoad((signal) => api.get<{ images: { name?: string }[] }>("/v1/images", {}, signal), []);
+  const names = ["host", ...(images.data?.images ?? []).flatMap((i) => i.name ?? [])];
+  const set = (name: keyof Wish) => (e: { currentTarget: HTMLInputElement | HTMLSelectElement }) =>
+    setWish({ ...wish, [name]: e.currentTarget.value });
+  const submit = async () => {
+    const made = await api.post<Machine>("/v1/machines", body(wish));
+    go(["machines", made.id]);
+  };
+  return (
+    <FormDialog title="New machine" action="Create" submit={submit} close={close}>
+      <Field label="Name"><input value={wish.name} onInput={set("name")} autofocus /></Field>
+      <Field label="Kind">
+        <select value={wish.kind} onChange={set("kind")}>
+          <option value="box">box: Linux programs</option>
+          <option value="cell">cell: WebAssembly programs</option>
+        </select>
+      </Field>
+      <Field label="Image">
+        <select value={wish.image} onChange={set("image")}>
+          {[...new Set(names)].map((name) => <option key={name} value={name}>{name}</option>)}
+        </select>
+      </Field>
+      <Field label="Memory" hint="such as 512M or 4G"><input value={wish.mem} onInput={set("mem")} /></Field>
+      <Field label="Processors"><input inputMode="decimal" value={wish.cpus} onInput={set("cpus")} /></Field>
+      <Field label="Delete after" hint="such as 30m or 8h; empty: never"><input value={wish.ttl} onInput={set("ttl")} /></Field>
+      <Field label="Network" hint="hosts and presets that it may reach, such as pip, api.github.com">
+        <input value={wish.net} onInput={set("net")} />
+      </Field>
+      <p class="soft">The same as a command:</p>
+      <div class="bar"><code class="command">{command(wish)}</code><Copy text={command(wish)} /></div>
+    </FormDialog>
+  );
+}

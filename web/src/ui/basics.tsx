@@ -1,0 +1,105 @@
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { ApiError } from "../api";
+import { toast } from "./toast";
+
+export function Problem({ error }: { error: Error | undefined }) {
+  if (!error) return null;
+  const remedy = error instanceof ApiError ? error.remedy : "";
+  return (
+    <div class="problem" role="alert">
+      {error.message}
+      {remedy && <p>{remedy}</p>}
+    </div>
+  );
+}
+
+export function Empty({ children }: { children: ComponentChildren }) {
+  return <p class="empty">{children}</p>;
+}
+
+export function Loading() {
+  return <p class="empty" role="status">Loading…</p>;
+}
+
+export function Badge({ kind, children }: { kind: string; children: ComponentChildren }) {
+  return <span class={`badge ${kind}`}>{children}</span>;
+}
+
+export function Field({ label, hint, children }: { label: string; hint?: string; children: ComponentChildren }) {
+  return (
+    <label class="field">
+      <span>{label}</span>
+      {children}
+      {hint && <small>{hint}</small>}
+    </label>
+  );
+}
+
+interface ActProps {
+  run: () => Promise<unknown> | void;
+  class?: string;
+  title?: string;
+  disabled?: boolean;
+  children: ComponentChildren;
+}
+
+/** A button that cannot be pressed twice while its action runs, and that shows why one failed. */
+export function Act({ run, children, disabled, ...rest }: ActProps) {
+  const [busy, setBusy] = useState(false);
+  const press = async () => {
+    setBusy(true);
+    try {
+      await run();
+    } catch (e) {
+      toast((e as Error).message, "bad");
+    }
+    setBusy(false);
+  };
+  return (
+    <button type="button" {...rest} disabled={busy || disabled} aria-busy={busy} onClick={press}>
+      {children}
+    </button>
+  );
+}
+
+export function Copy({ text }: { text: string }) {
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    toast("Copied.");
+  };
+  return <Act class="quiet" title="Copy to the clipboard" run={copy}>Copy</Act>;
+}
+
+export interface Tab {
+  name: string;
+  title: string;
+}
+
+export function Tabs({ tabs, at, pick }: { tabs: Tab[]; at: string; pick: (name: string) => void }) {
+  const step = (e: KeyboardEvent, i: number) => {
+    const by = e.key === "ArrowRight" ? 1 : e.key === "ArrowLeft" ? -1 : 0;
+    if (!by) return;
+    const next = tabs[(i + by + tabs.length) % tabs.length]!;
+    pick(next.name);
+    document.getElementById(`tab-${next.name}`)?.focus();
+  };
+  return (
+    <div class="tabs" role="tablist">
+      {tabs.map((t, i) => (
+        <button
+          key={t.name}
+          id={`tab-${t.name}`}
+          type="button"
+          role="tab"
+          aria-selected={t.name === at}
+          tabIndex={t.name === at ? 0 : -1}
+          onClick={() => pick(t.name)}
+          onKeyDown={(e) => step(e, i)}
+        >
+          {t.title}
+        </button>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,88 @@
+// Dialogs: the browser's own <dialog>, which keeps the focus inside and closes with Escape.
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Problem } from "./basics";
+
+interface DialogProps {
+  title: string;
+  close: () => void;
+  children: ComponentChildren;
+  wide?: boolean;
+}
+
+export function Dialog({ title, close, children, wide }: DialogProps) {
+  const ref = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    ref.current?.showModal();
+  }, []);
+  return (
+    <dialog ref={ref} class={wide ? "wide" : ""} aria-label={title} onClose={close}>
+      <header>
+        <h2>{title}</h2>
+        <button type="button" class="quiet" aria-label="Close" onClick={close}>✕</button>
+      </header>
+      {children}
+    </dialog>
+  );
+}
+
+interface FormProps {
+  title: string;
+  action: string;
+  danger?: boolean;
+  wide?: boolean;
+  submit: () => Promise<unknown>;
+  close: () => void;
+  children: ComponentChildren;
+}
+
+/** A dialog with one action. It closes when the action succeeded, and shows why it failed. */
+export function FormDialog({ title, action, danger, wide, submit, close, children }: FormProps) {
+  const [error, setError] = useState<Error>();
+  const [busy, setBusy] = useState(false);
+  const send = async (e: Event) => {
+    e.preventDefault();
+    setBusy(true);
+    setError(undefined);
+    try {
+      await submit();
+      close();
+    } catch (problem) {
+      setError(problem as Error);
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog title={title} close={close} wide={wide ?? false}>
+      <form onSubmit={send}>
+        {children}
+        <Problem error={error} />
+        <footer>
+          <button type="button" onClick={close}>Cancel</button>
+          <button type="submit" class={danger ? "danger" : "primary"} disabled={busy}>{action}</button>
+        </footer>
+      </form>
+    </Dialog>
+  );
+}
+
+const opened = signal<((close: () => void) => ComponentChildren) | null>(null);
+
+/** Shows a dialog from anywhere: openDialog((close) => <FormDialog close={close} …/>). */
+export function openDialog(make: (close: () => void) => ComponentChildren): void {
+  opened.value = make;
+}
+
+export function OpenedDialog() {
+  return <>{opened.value?.(() => (opened.value = null))}</>;
+}
+
+/** Asks before something that cannot be undone. */
+export function confirmDialog(title: string, text: string, action: string, run: () => Promise<unknown>): void {
+  openDialog((close) => (
+    <FormDialog title={title} action={action} danger submit={run} close={close}>
+      <p>{text}</p>
+    </FormDialog>
+  ));
+}

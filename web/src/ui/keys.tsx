@@ -1,0 +1,57 @@
+// Keyboard shortcuts: one key, or `g` and a key for a page. They are off while text is typed.
+import { useEffect } from "preact/hooks";
+import { Dialog, openDialog } from "./dialog";
+
+interface Shortcut {
+  keys: string; // "r", or "g m" for two keys in a row
+  what: string;
+  run: () => void;
+}
+
+const shortcuts = new Map<string, Shortcut>();
+let first = "";
+let firstAt = 0;
+
+/** Keys of the page that is shown. */
+export function useKeys(rows: Shortcut[]): void {
+  useEffect(() => {
+    for (const row of rows) shortcuts.set(row.keys, row);
+    return () => {
+      for (const row of rows) if (shortcuts.get(row.keys) === row) shortcuts.delete(row.keys);
+    };
+  });
+}
+
+function isTyping(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && (target.closest("input, textarea, select, dialog, .xterm") !== null);
+}
+
+export function keysStart(): void {
+  document.addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented || isTyping(e.target)) return;
+    const both = Date.now() - firstAt < 1500 ? `${first} ${e.key}` : "";
+    const row = shortcuts.get(both) ?? shortcuts.get(e.key);
+    first = row ? "" : e.key;
+    firstAt = Date.now();
+    if (!row) return;
+    e.preventDefault();
+    row.run();
+  });
+}
+
+export function keysHelp(): void {
+  const rows = [...shortcuts.values()];
+  openDialog((close) => (
+    <Dialog title="Keys" close={close}>
+      <dl class="keys">
+        {rows.map((row) => (
+          <div key={row.keys}>
+            <dt>{row.keys.split(" ").map((k) => <kbd key={k}>{k}</kbd>)}</dt>
+            <dd>{row.what}</dd>
+          </div>
+        ))}
+        <div><dt><kbd>↑</kbd> <kbd>↓</kbd> <kbd>Enter</kbd></dt><dd>Move in a list, open a row</dd></div>
+      </dl>
+    </Dialog>
+  ));
+}
