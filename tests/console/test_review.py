@@ -1,0 +1,146 @@
+"""The page Review: files, flags, differences and pictures; ship, undo, and return to the model."""
+import json
+import struct
+import subprocess
+import zlib
+
+import pytest
+
+from browser import need_browser
+from worker import carrel, console_command
+
+need_browser()
+
+LINES = [f"line {n}" for n in range(60)]
+
+
+def png(width, height):
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    rows = b"".join(b"\0" + b"\xff\0\0" * width for _ in range(height))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+@pytest.fixture
+def page(daemon, browser, tmp_path):
+    with console_command(daemon, tmp_path) as link:
+        tab = browser.open(link)
+        tab.shown("nav")
+        yield tab
+        tab.done()
+
+
+@pytest.fixture
+def project(tmp_path):
+    top = tmp_path / "project"
+    top.mkdir()
+    (top / "text").write_text("\n".join(LINES) + "\n")
+    (top / "old").write_text("old\n")
+    return top
+
+
+@pytest.fixture
+def machine(daemon, project, tmp_path):
+    m = carrel(daemon, tmp_path, "new", "--name", "work", "--dir", f"{project}:/home/user/project")
+    done = daemon.exec(m, "cd /home/user/project && sed -i '3s/.*/first <b>change<\\/b>/; 50s/.*/second change/' text && rm old && "
+                          "echo 'all:' > Makefile && echo fine > new")
+    assert done["exec"]["status"] == 0
+    return m
+
+
+def visit(page, *parts):
+    page.evaluate(f"location.hash = '#/{'/'.join(parts)}'")
+
+
+def file(name, rest=""):
+    return f".file[aria-label={json.dumps(name)}]{rest}"
+
+
+def test_changes_are_reviewed_shipped_in_part_and_undone(page, daemon, machine, project):
+    visit(page, "review")
+    page.selectOption("label:has-text('Machine') select", machine)
+    page.click("text=Freeze and review")
+    page.shown(file("Makefile", ":has-text('a build runs it') .badge:has-text('build file')"))
+    page.shown(file("old", " .badge:has-text('deleted')"))
+    page.reads("first <b>change</b>")
+    page.click(file("text", " .hunk-pick:has-text('hunk 2') input"))
+    page.click(file("old", " .bar > input"))
+    page.click("button:text('Ship 3 of 4 files')")
+    page.shown("dialog .warning:has-text('Makefile')")
+    page.click("dialog button:text('Ship')")
+    page.shown(".receipt:has-text('3 files shipped')")
+    text = (project / "text").read_text().splitlines()
+    assert (text[2], text[49]) == ("first <b>change</b>", "line 49")
+    assert (project / "old").exists() and (project / "new").read_text() == "fine\n"
+    page.click(".receipt button:text('Undo')")
+    page.shown(".receipt:has-text('undone')")
+    assert (project / "text").read_text().splitlines() == LINES and not (project / "new").exists()
+    visit(page, "review")
+    page.shown(".row:has-text('work'):has-text('undone')")
+
+
+def test_a_review_needs_no_mouse(page, daemon, machine, project):
+    visit(page, "review", machine)
+    page.shown(file("new"))
+    for key in ("j", "x", "j", "x", "u", "u"):  # leaves Makefile and new
+        page.key(key)
+    page.reads("Ship 2 of 4 files")
+    page.key("S")
+    page.shown("dialog")
+    page.key("Escape")
+    page.gone("dialog[open]")
+    page.key("k")
+    page.key("x")
+    page.reads("Ship 3 of 4 files")
+    page.key("o")
+    page.gone(file("Makefile", " .diff"))
+    assert not (project / "new").exists()
+
+
+def test_pictures_are_shown_and_only_pictures(page, daemon, machine):
+    daemon.request("PUT", f"/v1/machines/{machine}/files?path=/home/user/project/a.png", png(31, 17))
+    daemon.request("PUT", f"/v1/machines/{machine}/files?path=/home/user/project/b.png", b"<svg onload='alert(1)'>\0")
+    visit(page, "review", machine)
+    page.click(file("a.png", " button:text('Show the image')"))
+    page.until("document.querySelector('.picture')?.naturalWidth === 31")
+    page.click(file("b.png", " button:text('Show the image')"))
+    page.reads("This file is not a PNG, JPEG, GIF or WebP image.")
+    assert page.count(".picture") == 1
+
+
+def test_commits_are_reviewed_and_shipped_as_a_branch(page, daemon, tmp_path):
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.invalid", "-C", repo]
+    (repo / "f").write_text("one\n")
+    for words in (["init", "-q"], ["add", "f"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], check=True, timeout=60)
+    m = carrel(daemon, tmp_path, "new", "--name", "coder", "--repo", repo)
+    assert daemon.exec(m, "cd /home/user/repo && echo two >f && git commit -qam 'say two'")["exec"]["status"] == 0
+    visit(page, "review", m)
+    page.shown(".changeset pre:has-text('say two')")
+    page.shown(file("f", " .added:has-text('two')"))
+    page.click(".changeset button:text('Ship')")
+    page.click("dialog button:text('Ship')")
+    page.shown(".receipt:has-text('carrel/coder')")
+    told = subprocess.run([*git, "show", "carrel/coder:f"], capture_output=True, text=True, timeout=60)
+    assert told.stdout == "two\n"
+
+
+def test_without_the_command_the_page_says_what_is_missing(tab, daemon):
+    visit(tab, "review")
+    tab.shown(".warning:has-text('carrel console')")
+
+
+def test_a_comment_returns_the_work_to_the_model(page, daemon, tmp_path):
+    turns = [{"calls": [{"tool": "finish", "arguments": {"status": "blocked", "summary": "I cannot."}}]}]
+    run = daemon.post("/v1/runs", {"task": "t", "model": "rehearsal/r", "script": json.dumps({"turns": turns})})
+    daemon.until(lambda: daemon.get(f"/v1/runs/{run['id']}")["state"] == "ended")
+    daemon.exec(run["machine"], "mkdir -p /outbox && echo x >/outbox/x", user="root")
+    visit(page, "review", run["machine"])
+    page.click("text=Return to the model")
+    page.fill("dialog textarea", "try again")
+    page.click("dialog button:text('Send')")
+    daemon.until(lambda: "try again" in daemon.request("GET", f"/v1/runs/{run['id']}/transcript", raw=True).decode())

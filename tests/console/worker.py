@@ -1,0 +1,25 @@
+"""The command `carrel console` of the owner, which carries out what a page orders."""
+import contextlib
+import subprocess
+
+from carrel import PROGRAM
+
+
+@contextlib.contextmanager
+def console_command(daemon, home):
+    """Runs it; the value is the link that it printed."""
+    p = subprocess.Popen([PROGRAM, "console"], env={**daemon.env, "HOME": str(home)}, cwd=home, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        yield p.stdout.readline().strip()
+    finally:
+        p.terminate()
+        p.wait(30)
+        p.stdout.close()
+
+
+def carrel(daemon, home, *words):
+    done = subprocess.run([PROGRAM, *map(str, words)], env={**daemon.env, "HOME": str(home)}, cwd=home, text=True,
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

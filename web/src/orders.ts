@@ -1,0 +1,114 @@
+// Reviews and shipments. The daemon never writes to the owner's files: the command `carrel console`
+// of the owner carries out these orders, by running `carrel ship`.
+import { api } from "./api";
+
+export interface Order {
+  machine?: string; // a machine or a change set
+  path?: string;
+  to?: string;
+  undo?: string; // a change set
+  yes?: boolean;
+  comment?: string;
+  only?: string[];
+  hunks?: string[]; // PATH:1,3-5
+  uncommitted?: boolean;
+}
+
+export interface Done {
+  status: number; // exit status of carrel ship: 1 if something was refused
+  output: string;
+}
+
+const POLL_MS = 250;
+const FAILED = 125;
+
+export const ORDER_LIST_MAX = 60; // elements of `only`, and of `hunks`
+
+export async function order(what: Order, signal?: AbortSignal): Promise<Done> {
+  const { id } = await api.post<{ id: number }>("/console/order", what);
+  for (;;) {
+    const told = await api.post<{ state: string; status: number; output?: string }>("/console/result", { id });
+    if (told.state === "done") {
+      if (told.status >= FAILED) throw new Error(told.output?.trim().replace(/^carrel: /, "") || "carrel ship failed.");
+      return { status: told.status, output: told.output ?? "" };
+    }
+    signal?.throwIfAborted();
+    await new Promise((done) => setTimeout(done, POLL_MS));
+  }
+}
+
+export interface ReviewFile {
+  path: string;
+  change?: string; // A, M, D; C: only in an earlier commit
+  sha256?: string;
+  size: number;
+  flags: string;
+  why?: string;
+  step?: number;
+  refused?: string;
+  was?: string;
+  now?: string;
+  wanted?: boolean;
+  diff?: string;
+  diff_left_out?: boolean;
+}
+
+export interface Review {
+  changeset: string;
+  machine: string;
+  slice?: string;
+  target?: string;
+  files: ReviewFile[];
+  branch?: string; // of a repository
+  commits?: number;
+  log?: string;
+  diff?: string;
+  diff_left_out?: boolean;
+  uncommitted?: ReviewFile[];
+  database?: { diff?: string; same?: boolean; cut?: boolean; error?: string; kind?: string };
+}
+
+/** The change sets in what `carrel ship --json` printed: an object per line. */
+export function reviewsRead(output: string): Review[] {
+  const out: Review[] = [];
+  for (const line of output.split("\n")) {
+    if (!line.startsWith("{")) continue;
+    const told = JSON.parse(line) as Partial<Review>;
+    if (told.changeset) out.push({ machine: "", ...told, changeset: told.changeset, files: told.files ?? [] });
+  }
+  return out;
+}
+
+/** A path as git quotes it: "b/\\303\\251", with bytes in octal. */
+function unquoted(path: string): string {
+  if (!path.startsWith('"')) return path.replace(/\t$/, "");
+  const bytes: number[] = [];
+  const letters: Record<string, string> = { n: "\n", t: "\t", r: "\r", a: "\x07", b: "\b", f: "\f", v: "\v" };
+  for (const [, octal, letter, plain] of path.slice(1, -1).matchAll(/\\([0-7]{3})|\\(.)|([^\\]+)/gsu)) {
+    if (octal) bytes.push(parseInt(octal, 8));
+    else bytes.push(...new TextEncoder().encode(letter ? (letters[letter] ?? letter) : plain));
+  }
+  return new TextDecoder().decode(new Uint8Array(bytes));
+}
+
+/** Cuts the difference of a repository into those of its files. */
+export function repositoryDiffs(text: string): Map<string, string> {
+  const all = new Map<string, string>();
+  let path = "";
+  let hunks: string[] = [];
+  let inHunk = false;
+  const end = () => {
+    if (path) all.set(path, hunks.join("\n"));
+    path = "";
+    hunks = [];
+    inHunk = false;
+  };
+  for (const line of text.split("\n")) {
+    if (line.startsWith("diff --git ")) end();
+    else if (line.startsWith("@@ ")) inHunk = true;
+    else if (!inHunk && /^(---|\+\+\+) "?[ab]\//.test(line)) path = unquoted(line.slice(4)).slice(2);
+    if (inHunk) hunks.push(line);
+  }
+  end();
+  return all;
+}

@@ -1,0 +1,188 @@
+// Review: what machines want to hand over, and the decision about it.
+import { useEffect, useState } from "preact/hooks";
+import { jsonLines } from "../api";
+import { machines, machinesWatch } from "../machines";
+import { order, reviewsRead } from "../orders";
+import { go, href } from "../router";
+import { sessionRefresh, who } from "../session";
+import type { AuditRecord } from "../types";
+import { Act, Badge, Empty, Field, Loading, Problem } from "../ui/basics";
+import { FormDialog, openDialog } from "../ui/dialog";
+import { ago, shown } from "../ui/format";
+import { useKeys } from "../ui/keys";
+import { useLoad } from "../ui/load";
+import { type Column, Table } from "../ui/table";
+import { toast } from "../ui/toast";
+import { ChangeSetView } from "./review_set";
+import "./review.css";
+
+interface Known {
+  changeset: string;
+  machine: string;
+  time: number;
+  sha256: string;
+  state: "pending" | "shipped" | "undone";
+}
+
+interface Detail {
+  changeset?: string;
+  sha256?: string;
+  action?: string;
+}
+
+const REFRESH_MS = 3000;
+
+/** The newest of equal change sets, with what the journal says about them. */
+async function known(): Promise<Known[]> {
+  const all = new Map<string, Known>();
+  for await (const r of jsonLines<AuditRecord>("GET", "/v1/audit?verb=review&tail=1000")) {
+    const detail = (r.detail ?? {}) as Detail;
+    if (!detail.changeset) continue;
+    const row = all.get(detail.changeset);
+    if (r.verb === "review.freeze")
+      all.set(detail.changeset, {
+        changeset: detail.changeset, machine: r.machine ?? "", time: r.time, sha256: detail.sha256 ?? "", state: "pending",
+      });
+    else if (row && r.kind === "result") row.state = r.verb === "review.ship" ? "shipped" : "undone";
+  }
+  const newest = new Map<string, Known>();
+  for (const row of all.values()) {
+    const key = `${row.machine} ${row.sha256}`;
+    const before = newest.get(key);
+    if (!before || before.state === "pending" || row.state !== "pending") newest.set(key, row);
+  }
+  return [...newest.values()].reverse();
+}
+
+function machineName(id: string): string {
+  const found = machines.value?.find((m) => m.id === id);
+  return shown(found?.name || id);
+}
+
+/** Without the command nobody reads or writes the owner's files, so there is nothing to compare with. */
+function NeedsCommand() {
+  useEffect(() => {
+    const timer = setInterval(() => void sessionRefresh().catch(() => {}), REFRESH_MS);
+    return () => clearInterval(timer);
+  }, []);
+  if (who.value?.ships) return null;
+  return (
+    <div class="warning" role="alert">
+      Reviews are made by the command <code>carrel console</code>, which runs as you and may read and write your files.
+      Run it in a terminal and leave it running.
+    </div>
+  );
+}
+
+const kinds = { pending: "warn", shipped: "good", undone: "" };
+
+const columns: Column<Known>[] = [
+  { title: "Machine", width: "minmax(8rem, 2fr)", show: (k) => <strong>{machineName(k.machine)}</strong> },
+  { title: "Change set", width: "10rem", show: (k) => k.changeset },
+  { title: "State", width: "6rem", show: (k) => <Badge kind={kinds[k.state]}>{k.state}</Badge> },
+  { title: "Frozen", width: "7rem", wide: true, show: (k) => ago(k.time) },
+];
+
+function Freeze() {
+  const [machine, setMachine] = useState("");
+  const live = (machines.value ?? []).filter((m) => m.state !== "ended" && m.kind === "box");
+  const submit = (e: Event) => {
+    e.preventDefault();
+    if (machine) go(["review", machine]);
+  };
+  return (
+    <form class="bar" onSubmit={submit}>
+      <Field label="Machine">
+        <select value={machine} onChange={(e) => setMachine(e.currentTarget.value)}>
+          <option value="">choose</option>
+          {live.map((m) => <option key={m.id} value={m.id}>{shown(m.name || m.id)}</option>)}
+        </select>
+      </Field>
+      <button type="submit" class="primary" disabled={!machine}>Freeze and review</button>
+    </form>
+  );
+}
+
+function ReviewList() {
+  useEffect(machinesWatch, []);
+  const { data, error } = useLoad(known, [], (e) => e.type.startsWith("changeset") || e.type.startsWith("run"));
+  return (
+    <>
+      <div class="bar"><h1>Review</h1></div>
+      <NeedsCommand />
+      <Freeze />
+      <Problem error={error} />
+      {!data && !error && <Loading />}
+      {data?.length === 0 && <Empty>No change set was frozen yet.</Empty>}
+      {data && data.length > 0 && (
+        <Table label="Change sets" rows={data} columns={columns} id={(k) => k.changeset} open={(k) => go(["review", k.changeset])} />
+      )}
+    </>
+  );
+}
+
+function Comment({ machine, close }: { machine: string; close: () => void }) {
+  const [comment, setComment] = useState("");
+  const submit = async () => {
+    const done = await order({ machine, comment });
+    toast(done.output.trim() || "The comment was sent.");
+  };
+  return (
+    <FormDialog title="Return to the model" action="Send" submit={submit} close={close}>
+      <Field label="Comment" hint="Nothing is shipped. The newest run of the machine goes on with this as its next message.">
+        <textarea required rows={5} value={comment} onInput={(e) => setComment(e.currentTarget.value)} />
+      </Field>
+    </FormDialog>
+  );
+}
+
+/** Moves between files, so that a review needs no mouse. */
+function step(by: number): void {
+  const files = [...document.querySelectorAll<HTMLElement>(".file")];
+  const at = files.findIndex((f) => f.contains(document.activeElement));
+  const next = files[Math.max(0, Math.min(files.length - 1, at + by))];
+  next?.focus();
+  next?.scrollIntoView({ block: "nearest" });
+}
+
+function press(selector: string): void {
+  document.activeElement?.closest(".file")?.querySelector<HTMLElement>(selector)?.click();
+}
+
+function ReviewOne({ subject }: { subject: string }) {
+  const [sides, setSides] = useState(window.innerWidth > 1200);
+  const ready = !!who.value?.ships;
+  const { data, error, reload } = useLoad(
+    async (signal) => (ready ? reviewsRead((await order({ machine: subject }, signal)).output) : undefined), [subject, ready]);
+  const machine = data?.[0]?.machine ?? (subject.startsWith("m-") ? subject : "");
+  const comment = () => openDialog((close) => <Comment machine={machine} close={close} />);
+  useEffect(machinesWatch, []);
+  useKeys([
+    { keys: "j", what: "Next file", run: () => step(1) },
+    { keys: "k", what: "Previous file", run: () => step(-1) },
+    { keys: "x", what: "Pick or leave the file", run: () => press(".bar > input") },
+    { keys: "o", what: "Open or close the file", run: () => press(".fold") },
+    { keys: "u", what: "One column or two", run: () => setSides(!sides) },
+    { keys: "c", what: "Return to the model with a comment", run: comment },
+  ]);
+  return (
+    <>
+      <div class="bar">
+        <h1><a href={href(["review"])}>Review</a> of {machine ? machineName(machine) : shown(subject)}</h1>
+        <span class="space" />
+        <Act class="quiet" run={() => setSides(!sides)}>{sides ? "One column" : "Two columns"}</Act>
+        {subject.startsWith("m-") && <Act run={reload}>Freeze again</Act>}
+        <Act disabled={!machine || !ready} run={comment}>Return to the model</Act>
+      </div>
+      <NeedsCommand />
+      <Problem error={error} />
+      {ready && !data && !error && <Loading />}
+      {data?.length === 0 && <Empty>This machine has nothing to ship.</Empty>}
+      {data?.map((r, i) => <ChangeSetView key={r.changeset} review={r} sides={sides} first={i === 0} />)}
+    </>
+  );
+}
+
+export function ReviewPage({ parts }: { parts: string[] }) {
+  return parts[0] ? <ReviewOne key={parts[0]} subject={parts[0]} /> : <ReviewList />;
+}

@@ -1,0 +1,146 @@
+// One change set: its files, what of them is picked, and its shipment.
+import { useState } from "preact/hooks";
+import { type Order, order, type Review, repositoryDiffs, type ReviewFile } from "../orders";
+import { who } from "../session";
+import { Act, Badge } from "../ui/basics";
+import { DiffView } from "../ui/diff";
+import { FormDialog, openDialog } from "../ui/dialog";
+import { count, shown } from "../ui/format";
+import { useKeys } from "../ui/keys";
+import { FileView } from "./review_file";
+import { type Choice, choiceOf, type Picked, shipOrder } from "./review_pick";
+
+const OPENED = 20; // files whose difference is shown at first
+
+interface ShipProps {
+  review: Review;
+  what: Order;
+  files: ReviewFile[];
+  done: (output: string) => void;
+  close: () => void;
+}
+
+function ShipDialog({ review, what, files, done, close }: ShipProps) {
+  const [uncommitted, setUncommitted] = useState(false);
+  const flagged = files.filter((f) => f.flags);
+  const submit = async () => done((await order({ ...what, ...(uncommitted ? { uncommitted } : {}) })).output);
+  const from = review.branch ? `${count(review.commits ?? 0, "commit")} as the branch ${review.branch}` : count(files.length, "file");
+  return (
+    <FormDialog title="Ship" action="Ship" submit={submit} close={close}>
+      <p>{shown(from)} to <code>{shown(review.target ?? "")}</code></p>
+      {flagged.length > 0 && (
+        <div class="warning">
+          Look at these first:
+          <ul>{flagged.slice(0, 20).map((f) => <li key={f.path}><code>{shown(f.path)}</code> {f.flags}</li>)}</ul>
+        </div>
+      )}
+      {!!review.uncommitted?.length && (
+        <label class="field line">
+          <input type="checkbox" checked={uncommitted} onChange={() => setUncommitted(!uncommitted)} />
+          Ship {count(review.uncommitted.length, "uncommitted file")} too, as one more commit
+        </label>
+      )}
+    </FormDialog>
+  );
+}
+
+/** What `carrel ship` printed at its end: the receipt, and how to undo. */
+function Receipt({ review, text, undone }: { review: Review; text: string; undone: (output: string) => void }) {
+  const undo = async () => undone((await order({ undo: review.changeset, yes: true })).output);
+  const told = text.trim().split("\n").filter((l) => !/^[-+ @\\]|^[AMDC!] {2}|^hunk \d/.test(l)).join("\n");
+  return (
+    <div class="receipt" role="status">
+      <h3>Receipt</h3>
+      <pre>{told || text}</pre>
+      <Act run={undo}>Undo</Act>
+    </div>
+  );
+}
+
+function Repository({ review }: { review: Review }) {
+  return (
+    <>
+      {review.log && <><h3>Commits</h3><pre>{review.log}</pre></>}
+      {review.diff_left_out && <p class="warning">The difference is too long to be shown here: use carrel ship {review.changeset}.</p>}
+      {!!review.uncommitted?.length && (
+        <details>
+          <summary>{count(review.uncommitted.length, "uncommitted file")}</summary>
+          <ul>{review.uncommitted.map((f) => <li key={f.path}><code>{shown(f.path)}</code></li>)}</ul>
+        </details>
+      )}
+    </>
+  );
+}
+
+function Database({ review, sides }: { review: Review; sides: boolean }) {
+  const db = review.database;
+  if (!db) return null;
+  if (db.error) return <p class="problem">{shown(db.error)}</p>;
+  if (db.same || !db.diff) return <p class="empty">The database is unchanged.</p>;
+  return (
+    <>
+      <DiffView hunks={db.diff} sides={sides} />
+      {db.cut && <p class="warning">The difference reached its limit and is incomplete.</p>}
+    </>
+  );
+}
+
+function filesOf(review: Review): ReviewFile[] {
+  if (!review.diff) return review.files;
+  const diffs = repositoryDiffs(review.diff);
+  return review.files.map((f) => {
+    const diff = diffs.get(f.path);
+    return diff === undefined ? f : { ...f, diff };
+  });
+}
+
+interface SetProps {
+  review: Review;
+  sides: boolean;
+  first: boolean; // the key S ships this one
+}
+
+export function ChangeSetView({ review, sides, first }: SetProps) {
+  const [picked, setPicked] = useState<Picked>({});
+  const [receipt, setReceipt] = useState("");
+  const [undone, setUndone] = useState("");
+  const files = filesOf(review);
+  const chosen = files.filter((f) => choiceOf(picked, f) !== "none");
+  const alone = !review.branch && !review.database;
+  const nothing = review.branch ? !review.commits : review.database ? review.database.same : chosen.length === 0;
+  const ship = () => {
+    const what = shipOrder(review, picked);
+    const done = (output: string) => { setUndone(""); setReceipt(output); };
+    openDialog((close) => <ShipDialog review={review} what={what} files={chosen} done={done} close={close} />);
+  };
+  const canShip = !nothing && !!who.value?.ships;
+  useKeys(first ? [{ keys: "S", what: "Ship what is picked", run: () => canShip && ship() }] : []);
+  const all = (choice: Choice) => setPicked(Object.fromEntries(files.map((f) => [f.path, choice])));
+  return (
+    <section class="changeset" aria-label={`Change set ${review.changeset}`}>
+      <div class="bar">
+        <h2>{review.branch ? `Branch ${shown(review.branch)}` : shown(review.slice || "Files")}</h2>
+        <span class="soft">to <code>{shown(review.target ?? "")}</code> · {review.changeset}</span>
+        <span class="space" />
+        {alone && files.length > 1 && (
+          <>
+            <button type="button" class="quiet" onClick={() => all("all")}>All</button>
+            <button type="button" class="quiet" onClick={() => all("none")}>None</button>
+          </>
+        )}
+        <Act class="primary" disabled={!canShip} run={ship}>
+          {alone ? `Ship ${chosen.length} of ${count(files.length, "file")}` : "Ship"}
+        </Act>
+      </div>
+      {files.length === 0 && !review.database && !review.commits && <p class="empty">Nothing has changed.</p>}
+      {review.branch && <Repository review={review} />}
+      {receipt && !undone && <Receipt review={review} text={receipt} undone={setUndone} />}
+      {undone && <p class="receipt" role="status"><Badge kind="good">undone</Badge> {shown(undone.trim())}</p>}
+      <Database review={review} sides={sides} />
+      {files.map((f, i) => (
+        <FileView key={f.path} review={review} file={f} sides={sides} opened={i < OPENED} choice={choiceOf(picked, f)}
+          pick={alone ? (choice) => setPicked({ ...picked, [f.path]: choice }) : undefined} />
+      ))}
+    </section>
+  );
+}
