@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "api/console/console.h"
+#include "api/e2b/e2b.h"
 #include "api/inner.h"
 #include "api/mcp.h"
 #include "api/metrics.h"
@@ -32,6 +33,7 @@ struct api {
     struct metrics *metrics;
     struct mcp_face *mcp;
     struct console_face *console;
+    struct e2b_face *e2b;
     uint16_t port; /* TCP port; 0: no TCP listener */
     size_t busy;
     uint64_t taken; /* requests since the start */
@@ -257,6 +259,8 @@ static void on_request(struct http_exchange *x, void *arg) {
     }
     if (console_face_take(api->console, x))
         return;
+    if (e2b_face_take(api->e2b, x))
+        return;
     if (http_text_is(x->head->path, "/mcp")) {
         take_mcp(api, x);
         return;
@@ -281,15 +285,15 @@ static void on_request(struct http_exchange *x, void *arg) {
     api_take(api, x, route, &who, params);
 }
 
-/* ---- console ---- */
+/* ---- faces ---- */
 
-static int console_caller(void *arg, const struct http_exchange *x, struct caller *ret,
-                          struct err *err) {
+static int face_caller(void *arg, const struct http_exchange *x, struct caller *ret,
+                       struct err *err) {
     return authenticate(arg, x, ret, err);
 }
 
 /* Prefers the port of an earlier daemon, whose pages are still open, then the usual one. */
-static int console_listen(void *arg, struct err *err) {
+static int face_listen(void *arg, struct err *err) {
     struct api *api = arg;
     const uint16_t ports[] = {service_console_port(api->service), CONSOLE_PORT, 0};
     uint16_t port = 0;
@@ -311,7 +315,7 @@ static int console_listen(void *arg, struct err *err) {
 
 void api_console_again(struct api *api) {
     struct err err;
-    if (service_console_port(api->service) && console_listen(api, &err) < 0)
+    if (service_console_port(api->service) && face_listen(api, &err) < 0)
         log_line(LOG_WARN, "api", "serve the console again: %s", err.text);
 }
 
@@ -324,7 +328,8 @@ struct api *api_new(struct loop *loop, struct service *service, struct runs *run
     api->runs = runs;
     api->metrics = metrics_new();
     api->mcp = mcp_face_new(loop, service);
-    api->console = console_face_new(service, console_caller, console_listen, api);
+    api->console = console_face_new(service, face_caller, face_listen, api);
+    api->e2b = e2b_face_new(service, face_caller, face_listen, api);
     const struct http_server_config config = {.on_request = on_request, .arg = api, .shares = true};
     api->http = http_server_new(loop, &config);
     return api;
@@ -335,6 +340,7 @@ void api_free(struct api *api) {
         return;
     mcp_face_free(api->mcp);
     console_face_free(api->console);
+    e2b_face_free(api->e2b);
     http_server_free(api->http);
     if (api->busy)
         api->freed = true;
@@ -356,7 +362,7 @@ uint64_t api_taken(const struct api *api) {
 }
 
 size_t api_busy(const struct api *api) {
-    return api->busy + mcp_face_busy(api->mcp);
+    return api->busy + mcp_face_busy(api->mcp) + e2b_face_busy(api->e2b);
 }
 
 struct metrics *api_metrics_of(struct api *api) {

@@ -144,6 +144,8 @@ const struct command commands[] = {
     {"token", "new|ls|show|rm [OPTIONS] [TOKEN...]",
      "manage access tokens of clients that connect over TCP", cmd_token, token_rows, NULL,
      token_forms},
+    {"e2b", "env [OPTIONS]", "print the environment of programs that use the E2B SDK", cmd_e2b,
+     e2b_rows, NULL, e2b_forms},
     {"audit", "[verify [RECEIPT...]] [OPTIONS]", "print the audit journal, or verify it", cmd_audit,
      audit_rows, NULL, audit_forms},
 

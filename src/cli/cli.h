@@ -118,6 +118,7 @@ int cmd_grants(int argc, char **argv);
 int cmd_expose(int argc, char **argv);
 int cmd_token(int argc, char **argv);
 int cmd_console(int argc, char **argv);
+int cmd_e2b(int argc, char **argv);
 int cmd_audit(int argc, char **argv);
 int cmd_mcp(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
@@ -132,15 +133,15 @@ extern const struct option_row list_rows[], done_rows[];
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
     logs_rows[], ls_rows[], rm_rows[], set_rows[], net_rows[], snap_rows[], steps_rows[],
     diff_rows[], rewind_rows[], hibernate_rows[], fork_rows[], store_rows[], serve_rows[],
-    token_rows[], console_rows[], audit_rows[], mcp_rows[], approve_rows[], answer_rows[],
-    deny_rows[], grant_rows[], top_rows[], pending_rows[], events_rows[], do_rows[], ship_rows[],
-    image_rows[], secret_rows[], expose_rows[], models_rows[], agent_rows[], volume_rows[],
-    login_rows[];
+    token_rows[], console_rows[], e2b_rows[], audit_rows[], mcp_rows[], approve_rows[],
+    answer_rows[], deny_rows[], grant_rows[], top_rows[], pending_rows[], events_rows[], do_rows[],
+    ship_rows[], image_rows[], secret_rows[], expose_rows[], models_rows[], agent_rows[],
+    volume_rows[], login_rows[];
 
 /* Subcommands (forms.c). */
 extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],
-    store_forms[], token_forms[], audit_forms[], models_forms[], agent_forms[], volume_forms[],
-    login_forms[];
+    store_forms[], token_forms[], e2b_forms[], audit_forms[], models_forms[], agent_forms[],
+    volume_forms[], login_forms[];
 extern const char login_notes[];
 extern const char net_notes[];
 extern const char steps_notes[];

@@ -129,7 +129,12 @@ const struct form token_forms[] = {
     {"new", "create a token and print it"},
     {"ls", "list tokens"},
     {"show TOKEN", "show one token, without its secret"},
-    {"rm TOKEN...", "revoke tokens"},
+    {"rm TOKEN...", "revoke tokens; the id of a machine: all tokens of that machine"},
+    {NULL, NULL},
+};
+
+const struct form e2b_forms[] = {
+    {"env", "make an API key, and print the variables to set"},
     {NULL, NULL},
 };
 

@@ -269,6 +269,10 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
     return s;
 }
 
+const struct conf *service_conf(const struct service *s) {
+    return s->conf;
+}
+
 void service_free(struct service *s) {
     struct live *l;
     if (!s)

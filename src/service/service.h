@@ -50,6 +50,8 @@ void service_free(struct service *s);
 /* Number of live machines and running requests: a daemon without any may exit. */
 size_t service_machine_count(const struct service *s);
 
+const struct conf *service_conf(const struct service *s);
+
 /* The caller of an operation, filled by the front end that authenticated it. */
 struct caller {
     char owner[STORE_NAME_SIZE];

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "service/access/machine_tokens.h"
 #include "service/console/console.h"
 #include "service/rights.h"
 #include "service/state.h"
@@ -125,6 +126,13 @@ static int revoke(struct flushing *f, const char *id, struct err *err) {
     struct journal_record what = {.verb = f->verb};
     if (authorise(&f->who, RIGHT_TOKEN, err) < 0)
         return -1;
+    if (id_valid(id, strlen(id), 'm')) {
+        what.machine = id;
+        return !live_find(f->service, &f->who, id, LIVE_ANY, err) ||
+                       note_intent(f->service, &f->who, &what, &f->intent, err) < 0
+                   ? -1
+                   : machine_tokens_revoke(f->service, &f->who, id, err);
+    }
     if (!id_valid(id, strlen(id), 't') ||
         store_token_get(f->service->store, id, &f->row, err) < 0 || !may_see(&f->who, f->row.owner))
         return err_set(err, ERR_NOT_FOUND, "token '%.20s' does not exist: see carrel token ls", id);

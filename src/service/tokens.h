@@ -15,7 +15,8 @@ struct token_request {
     struct given machines, cpus, mem, disk, max_ttl;
 };
 
-/* secret: shown only this once. */
+/* secret: shown only this once. service_token_revoke() takes the id of a token, or that of a
+ * machine, whose own tokens it revokes (access/machine_tokens.h). */
 typedef void service_token_fn(void *arg, const struct token_row *row, const char *secret,
                               const struct err *err);
 void service_token_new(struct service *s, const struct caller *who, const struct token_request *r,

@@ -22,6 +22,7 @@ enum conf_type {
     CONF_MONEY,
     CONF_TIME,
     CONF_ACTION,
+    CONF_INTERNET,
     CONF_STEPS,
     CONF_WORD,
     CONF_LOGIN_URL,
@@ -135,6 +136,12 @@ static const struct key keys[] = {
     {"gate", "ingress", CONF_ADDRESS, AT(ingress), "", 0, 0,
      "address on which exposed ports of machines are served (`carrel expose`); default: "
      "127.0.0.1:7071, or the next free port if it is taken"},
+    {"e2b", "image", CONF_WORD, AT(e2b_image), "host", 0, 0,
+     "image of the templates `base` and `code-interpreter-v1` of E2B clients, unless the owner has "
+     "an image of that name"},
+    {"e2b", "internet", CONF_INTERNET, AT(e2b_internet), "ask", 0, 0,
+     "access of E2B sandboxes to the network, unless their client asks for less: deny, ask (each "
+     "host needs an approval, see `carrel pending`) or allow"},
     {"notify", "command", CONF_PATH, AT(notify_command), "", 0, 0,
      "program that the daemon runs for each event of `events`, with the event as JSON on standard "
      "input and an empty environment; one at a time, at most 30 seconds each"},
@@ -361,6 +368,10 @@ static int set_value(const struct key *k, struct conf *c, const char *value, str
             return -1;
         c->steps = (uint32_t)policy;
         return 0;
+    case CONF_INTERNET:
+        if (strcmp(value, "deny") != 0 && strcmp(value, "ask") != 0 && strcmp(value, "allow") != 0)
+            return err_set(err, ERR_INVALID, "'%.40s' must be deny, ask or allow", value);
+        return set_text(text, value, err);
     case CONF_WORD:
         return set_text(text, value, err);
     case CONF_LOGIN_URL:
@@ -564,12 +575,12 @@ int conf_read(const char *path, struct conf *ret, struct err *err) {
 /* ---- The table in docs/reference/conf.md ---- */
 
 static const char *const type_names[] = {
-    [CONF_ADDRESS] = "address:port", [CONF_PATH] = "path",   [CONF_PATHS] = "paths",
-    [CONF_COUNT] = "number",         [CONF_SIZE] = "size",   [CONF_CPUS] = "number",
-    [CONF_MONEY] = "number",         [CONF_TIME] = "time",   [CONF_ACTION] = "word",
-    [CONF_STEPS] = "word",           [CONF_WORD] = "text",   [CONF_PROVIDER] = "lines",
-    [CONF_LOGIN_URL] = "text",       [CONF_MODEL] = "lines", [CONF_ALIAS] = "lines",
-    [CONF_AGENT] = "text",
+    [CONF_ADDRESS] = "address:port", [CONF_PATH] = "path",     [CONF_PATHS] = "paths",
+    [CONF_COUNT] = "number",         [CONF_SIZE] = "size",     [CONF_CPUS] = "number",
+    [CONF_MONEY] = "number",         [CONF_TIME] = "time",     [CONF_ACTION] = "word",
+    [CONF_STEPS] = "word",           [CONF_WORD] = "text",     [CONF_PROVIDER] = "lines",
+    [CONF_LOGIN_URL] = "text",       [CONF_MODEL] = "lines",   [CONF_ALIAS] = "lines",
+    [CONF_AGENT] = "text",           [CONF_INTERNET] = "word",
 };
 
 static bool put_range(const struct key *k, struct buf *ret) {

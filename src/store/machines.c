@@ -287,6 +287,16 @@ int store_machine_unkey(struct store *s, const char *id, struct err *err) {
     return run_on(&q, id, err);
 }
 
+int store_machine_set_tokens(struct store *s, const char *id, uint64_t generation,
+                             struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_MACHINE_TOKENS, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    query_u64(&q, 2, generation);
+    return run_on(&q, id, err);
+}
+
 int store_machine_end(struct store *s, const char *id, int64_t ended_ms, const char *reason,
                       struct err *err) {
     QUERY;

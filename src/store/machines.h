@@ -84,6 +84,7 @@ struct machine_row {
     uint64_t incarnation; /* identifies the guest (process 1) of the machine; 0: not known yet */
     char key[STORE_KEY_SIZE];           /* idempotency key of the request, or empty */
     uint8_t request_hash[SHA256_BYTES]; /* hash of the body of that request */
+    uint64_t token_generation;          /* raised to revoke the tokens of the machine */
     char *metadata;                     /* one JSON object; NULL: {} */
     char *env;                          /* one JSON object; NULL: {} */
     char *warnings;                     /* warnings from the creation of the machine; NULL: none */
@@ -148,6 +149,8 @@ int store_machine_set_state(struct store *s, const char *id, enum machine_state 
                             enum state_by by, struct err *err);
 int store_machine_set_running(struct store *s, const char *id, uint64_t incarnation,
                               struct err *err);
+/* Writes row->token_generation, which store_machine_update() leaves alone. */
+int store_machine_set_tokens(struct store *s, const char *id, uint64_t generation, struct err *err);
 /* Frees the idempotency key: repeating the request creates a new machine. */
 int store_machine_unkey(struct store *s, const char *id, struct err *err);
 /* Sets the state MACHINE_ENDED, the time and the reason of the end. */

@@ -199,6 +199,9 @@ const char *const schema_steps[] = {
 
     /* 24: process ids of commands, by which clients of E2B name them; 0: it was not reported. */
     "ALTER TABLE execs ADD COLUMN pid INTEGER NOT NULL DEFAULT 0;",
+
+    /* 25: tokens of machines are made from the id and this number, which revokes them. */
+    "ALTER TABLE machines ADD COLUMN token_generation INTEGER NOT NULL DEFAULT 0;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

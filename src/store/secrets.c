@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -261,4 +262,22 @@ int store_secret_remove(struct store *s, const char *owner, const char *name, st
     if (query_run(&q, &changed, err) < 0)
         return -1;
     return changed ? 0 : err_set(err, ERR_NOT_FOUND, "secret '%.70s' does not exist", name);
+}
+
+/* ---- Keyed hashes ---- */
+
+int store_keyed_hash(struct store *s, const char *purpose, const char *text,
+                     uint8_t ret[SHA256_BYTES], struct err *err) {
+    char bound[2 * STORE_NAME_SIZE];
+    unsigned n = 0;
+    if (strlen(purpose) >= STORE_NAME_SIZE || strlen(text) >= STORE_NAME_SIZE)
+        return err_set(err, ERR_LIMIT, "the text of a keyed hash is too long");
+    if (need_key(s, true, err) < 0)
+        return -1;
+    size_t bound_n = bind_text(purpose, text, bound);
+    if (!HMAC(EVP_sha256(), s->secrets_key, sizeof(s->secrets_key), (uint8_t *)bound, bound_n, ret,
+              &n) ||
+        n != SHA256_BYTES)
+        return err_set(err, ERR_INTERNAL, "a keyed hash cannot be computed");
+    return 0;
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "base/secret.h"
+#include "base/sha256.h"
 #include "store/db.h"
 
 enum { SECRET_VALUE_MIN = 8, STORE_SECRETS_MAX = 1000 };
@@ -34,4 +35,10 @@ int store_secret_get(struct store *s, const char *owner, const char *name, struc
 bool store_secret_exists(struct store *s, const char *owner, const char *name);
 void store_secret_used(struct store *s, const char *owner, const char *name, int64_t now_ms);
 int store_secret_list(struct store *s, const char *owner, struct secret_list *ret, struct err *err);
+/*
+ * Computes a keyed hash (HMAC-SHA-256) of a text under the key of the secrets, which it creates if
+ * there is none. `purpose` separates the hashes of different uses.
+ */
+int store_keyed_hash(struct store *s, const char *purpose, const char *text,
+                     uint8_t ret[SHA256_BYTES], struct err *err);
 int store_secret_remove(struct store *s, const char *owner, const char *name, struct err *err);

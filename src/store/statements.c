@@ -54,6 +54,7 @@ static const struct column machine_columns[] = {
     {U64(machine_row, fuel)},
     {U64(machine_row, fuel_rate)},
     {TEXT(machine_row, allowed)},
+    {U64(machine_row, token_generation)},
 };
 
 static const struct column image_columns[] = {
@@ -234,6 +235,7 @@ static const struct {
     [STMT_MACHINE_RUNNING] = {"UPDATE machines SET incarnation = ?2, state = ?3, state_by = ?4"
                               " WHERE id = ?1",
                               NULL},
+    [STMT_MACHINE_TOKENS] = {"UPDATE machines SET token_generation = ?2 WHERE id = ?1", NULL},
     [STMT_MACHINE_UNKEY] = {"UPDATE machines SET idem = NULL WHERE id = ?1", NULL},
     [STMT_MACHINE_END] = {"UPDATE machines SET state = 6, ended_ms = ?2, end_reason = ?3"
                           " WHERE id = ?1",

@@ -1,0 +1,227 @@
+/* Sandboxes: create. What this face cannot do is refused with the reason, never ignored. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/e2b/inner.h"
+#include "base/alloc.h"
+#include "base/defer.h"
+#include "service/images/images.h"
+
+enum {
+    TIMEOUT_S = 300,
+    OLD_TIMEOUT_S = 15,
+    TIMEOUT_MAX_S = 3650 * 86400,
+    PAIRS_MAX = 256,
+    TEXT_MAX = 1024,
+    RULES_MAX = 64
+};
+
+struct create_request {
+    const char *template;
+    struct given timeout; /* seconds */
+    struct texts metadata, env;
+    bool auto_pause, auto_pause_memory, internet;
+    const json_t *auto_resume, *network, *volumes, *mcp, *iam;
+};
+
+#define AT(member) offsetof(struct create_request, member)
+static const struct field create_fields[] = {
+    {"templateID", FIELD_TEXT, AT(template), "template", .max = TEXT_MAX},
+    {"timeout", FIELD_NUMBER, AT(timeout), "seconds", .max = TIMEOUT_MAX_S},
+    {"metadata", FIELD_MAP, AT(metadata), "metadata", .max = PAIRS_MAX},
+    {"envVars", FIELD_MAP, AT(env), "environment", .max = PAIRS_MAX},
+    {"autoPause", FIELD_FLAG, AT(auto_pause), "pause at the end of the timeout"},
+    {"autoPauseMemory", FIELD_FLAG, AT(auto_pause_memory), "keep processes then"},
+    {"autoResume", FIELD_JSON, AT(auto_resume), "resume on traffic"},
+    {"allow_internet_access", FIELD_FLAG, AT(internet), "default: true"},
+    {"network", FIELD_JSON, AT(network), "network rules"},
+    {"volumeMounts", FIELD_JSON, AT(volumes), "volumes"},
+    {"mcp", FIELD_JSON, AT(mcp), "MCP servers"},
+    {"iam", FIELD_JSON, AT(iam), "identity tokens"},
+};
+const struct schema e2b_create_schema = SCHEMA("E2bCreate", struct create_request, create_fields);
+
+/* A creation: what the request to the service points at. */
+struct creation {
+    struct e2b_call *call;
+    struct machine_request request;
+    struct texts metadata; /* of the client, then of the face */
+    char *own;
+    struct net_request rules[RULES_MAX];
+    size_t rule_count;
+};
+
+static void creation_free(struct creation *n) {
+    free(n->metadata.v);
+    free(n->own);
+    free(n);
+}
+
+/* ---- what is refused ---- */
+
+static bool is_asked(const json_t *v) {
+    return json_is_array(v) ? json_array_size(v) : json_object_size(v);
+}
+
+static int check_supported(const struct create_request *r, struct err *err) {
+    static const char *const keys[] = {"rules", "egressProxy", "maskRequestHost", "httpsPorts"};
+    const struct {
+        bool asked;
+        const char *name;
+    } fields[] = {
+        {r->auto_pause, "autoPause"},
+        {json_is_true(json_object_get(r->auto_resume, "enabled")), "autoResume"},
+        {is_asked(r->volumes), "volumeMounts"},
+        {is_asked(r->mcp), "mcp"},
+        {is_asked(r->iam), "iam"},
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
+        if (fields[i].asked)
+            return err_set(err, ERR_INVALID, "field '%s' is not supported", fields[i].name);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+        if (json_object_get(r->network, keys[i]))
+            return err_set(err, ERR_INVALID, "field 'network.%s' is not supported", keys[i]);
+    return 0;
+}
+
+/* ---- network ---- */
+
+static int add_rule(struct creation *n, const char *action, const char *target, struct err *err) {
+    if (n->rule_count == RULES_MAX)
+        return err_set(err, ERR_LIMIT, "field 'network' has more than %d rules", RULES_MAX);
+    n->rules[n->rule_count++] = (struct net_request){.action = action, .target = target};
+    return 0;
+}
+
+static int add_rules(struct creation *n, const char *action, const json_t *hosts, struct err *err) {
+    const json_t *host;
+    size_t i;
+    if (hosts && !json_is_array(hosts))
+        return err_set(err, ERR_INVALID, "field 'network' must have lists of hosts");
+    json_array_foreach(hosts, i, host) {
+        const char *text = json_string_value(host);
+        if (!text)
+            return err_set(err, ERR_INVALID, "field 'network' has a host that is not a text");
+        bool is_all = strcmp(text, "0.0.0.0/0") == 0;
+        if (!is_all && strchr(text, '/'))
+            return err_set(err, ERR_INVALID,
+                           "field 'network': '%.60s': ranges of addresses are not supported", text);
+        if (add_rule(n, action, is_all ? "*" : text, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/*
+ * carrel.conf says what sandboxes may do at most; the client can only ask for less. The newest rule
+ * decides, and what a client allows wins over what it denies.
+ */
+static int plan_network(struct creation *n, const struct create_request *r, struct err *err) {
+    const struct conf *conf = service_conf(n->call->service);
+    const json_t *body = n->call->body;
+    const char *most = conf->e2b_internet;
+    bool is_off = json_is_false(json_object_get(body, "allow_internet_access"));
+    const json_t *allowed = json_object_get(r->network, "allowOut");
+    if (strcmp(most, "deny") == 0)
+        return 0;
+    if ((!is_off && add_rule(n, most, "*", err) < 0) ||
+        add_rules(n, "deny", json_object_get(r->network, "denyOut"), err) < 0 ||
+        add_rules(n, most, allowed, err) < 0)
+        return -1;
+    n->request.allowed_net = (struct rows){n->rules, n->rule_count};
+    return 0;
+}
+
+/* ---- metadata and image ---- */
+
+static int plan_metadata(struct creation *n, const struct create_request *r, struct err *err) {
+    const struct texts *given = &r->metadata;
+    bool is_off = json_is_false(json_object_get(n->call->body, "allow_internet_access"));
+    bool is_denied = strcmp(service_conf(n->call->service)->e2b_internet, "deny") == 0;
+    json_t *own DEFER(json_decrefp) =
+        json_pack("{s:s, s:b}", "template", r->template, "internet", !is_off && !is_denied);
+    n->own = own ? json_dumps(own, JSON_COMPACT) : NULL;
+    if (!n->own)
+        return err_set(err, ERR_INTERNAL, "out of memory");
+    n->metadata.v = xcalloc(given->count + 4, sizeof(*n->metadata.v));
+    for (size_t i = 0; i < given->count; i++) {
+        if (i % 2 == 0 && strncmp(given->v[i], "carrel.", 7) == 0)
+            return err_set(err, ERR_INVALID, "metadata '%.40s': 'carrel.' is reserved",
+                           given->v[i]);
+        n->metadata.v[n->metadata.count++] = given->v[i];
+    }
+    const char *const more[] = {E2B_KEY_FACE, "e2b", E2B_KEY_OWN, n->own};
+    for (size_t i = 0; i < 4; i++)
+        n->metadata.v[n->metadata.count++] = more[i];
+    n->request.metadata = n->metadata;
+    return 0;
+}
+
+static void image_came(void *arg, const struct image_view *view, const struct err *err) {
+    bool *found = arg;
+    *found = view && !err;
+}
+
+static int plan_image(struct creation *n, const struct create_request *r, struct err *err) {
+    static const char *const usual[] = {"base", "code-interpreter-v1"};
+    struct e2b_call *c = n->call;
+    struct err none;
+    bool found = false;
+    if (service_image_show(c->service, &c->who, r->template, image_came, &found, &none) == 0 &&
+        found) {
+        n->request.image = r->template;
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
+        if (strcmp(r->template, usual[i]) == 0) {
+            n->request.image = service_conf(c->service)->e2b_image;
+            return 0;
+        }
+    err_set(err, ERR_NOT_FOUND, "template '%.80s' not found", r->template);
+    return err_remedy(err, "a template is an image of this name: see carrel image ls");
+}
+
+/* ---- creation ---- */
+
+static void sandbox_created(void *arg, const struct machine_view *v, const struct err *failed) {
+    struct creation *n = arg;
+    struct e2b_call *c = n->call;
+    struct buf text DEFER(buf_done) = BUF(E2B_ANSWER_MAX);
+    struct jot j = JOT(&text);
+    char token[MACHINE_TOKEN_SIZE];
+    struct err err;
+    creation_free(n);
+    err_set(&err, ERR_INTERNAL, "the metadata of the new machine is not that of a sandbox");
+    if (failed) {
+        e2b_error(c, failed);
+    } else if (!e2b_sandbox_read(v, &c->sandbox) ||
+               service_machine_token(c->service, &c->who, v->id, MACHINE_TOKEN_CONTROL, token,
+                                     &err) < 0) {
+        e2b_error(c, &err);
+    } else {
+        e2b_put_sandbox(&j, &c->sandbox, token);
+        e2b_answer(c, 201, &text, NULL);
+    }
+}
+
+void e2b_create(struct e2b_call *c) {
+    static const uint8_t no_hash[SHA256_BYTES];
+    struct create_request *r = c->request;
+    bool is_old = strncmp(c->route->path, "/v2", 3) != 0;
+    uint64_t seconds = r->timeout.is ? r->timeout.value : is_old ? OLD_TIMEOUT_S : TIMEOUT_S;
+    struct creation *n = xnew(struct creation);
+    struct err err;
+    *n = (struct creation){.call = c};
+    if (!r->template)
+        r->template = "base";
+    n->request.ttl = (struct given){seconds ? seconds * 1000 : 1, true};
+    n->request.env = r->env;
+    if (check_supported(r, &err) < 0 || plan_network(n, r, &err) < 0 ||
+        plan_metadata(n, r, &err) < 0 || plan_image(n, r, &err) < 0) {
+        creation_free(n);
+        e2b_error(c, &err);
+        return;
+    }
+    service_create(c->service, &c->who, &n->request, no_hash, NULL, 0, sandbox_created, n);
+}

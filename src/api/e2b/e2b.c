@@ -1,0 +1,340 @@
+/*
+ * The dispatcher of the E2B face: finds the route, authenticates the caller, reads the body and
+ * calls the handler. It runs on the loop, so it must not block.
+ */
+#include "api/e2b/e2b.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/call.h"
+#include "api/e2b/inner.h"
+#include "api/e2b/key.h"
+#include "base/alloc.h"
+#include "base/defer.h"
+#include "io/http_uri.h"
+#include "service/tickets.h"
+#include "service/tokens.h"
+
+enum { BODY_MAX = 1 << 20, QUERY_MAX = 8192 };
+
+struct e2b_face {
+    struct service *service;
+    e2b_caller_fn *caller;
+    e2b_listen_fn *listen;
+    void *arg;
+    size_t busy;
+    bool freed; /* e2b_face_free() was called: the last call to end frees this */
+};
+
+struct e2b_face *e2b_face_new(struct service *service, e2b_caller_fn *caller, e2b_listen_fn *listen,
+                              void *arg) {
+    struct e2b_face *f = xnew(struct e2b_face);
+    *f = (struct e2b_face){.service = service, .caller = caller, .listen = listen, .arg = arg};
+    return f;
+}
+
+void e2b_face_free(struct e2b_face *f) {
+    if (f && f->busy)
+        f->freed = true;
+    else
+        free(f);
+}
+
+size_t e2b_face_busy(const struct e2b_face *f) {
+    return f->busy;
+}
+
+/* ---- routes ---- */
+
+static const struct e2b_route e2b_routes[] = {
+    {"POST", "/v2/sandboxes", &e2b_create_schema, e2b_create, false},
+    {"POST", "/sandboxes", &e2b_create_schema, e2b_create, false},
+    {"GET", "/v2/sandboxes", NULL, e2b_list, false},
+    {"GET", "/sandboxes", NULL, e2b_list, false},
+    {"GET", "/sandboxes/{}", NULL, e2b_info, true},
+    {"DELETE", "/sandboxes/{}", NULL, e2b_kill, true},
+    {"POST", "/sandboxes/{}/timeout", &e2b_timeout_schema, e2b_timeout, true},
+    {"POST", "/sandboxes/{}/refreshes", &e2b_timeout_schema, e2b_refresh, true},
+    {"POST", "/sandboxes/{}/pause", &e2b_timeout_schema, e2b_pause, true},
+    {"POST", "/v2/sandboxes/{}/connect", &e2b_timeout_schema, e2b_connect, true},
+    {"POST", "/sandboxes/{}/connect", &e2b_timeout_schema, e2b_connect, true},
+    {"POST", "/sandboxes/{}/resume", &e2b_timeout_schema, e2b_connect, true},
+};
+
+static bool path_fits(const char *pattern, struct http_text path, struct http_text *ret_param) {
+    struct http_text want = {pattern, strlen(pattern)}, part, given;
+    while (http_path_next(&want, &part)) {
+        if (!http_path_next(&path, &given))
+            return false;
+        if (http_text_is(part, "{}"))
+            *ret_param = given;
+        else if (!http_text_same(part, given))
+            return false;
+    }
+    return path.n == 0;
+}
+
+/* *ret_known: the path exists, perhaps with other methods. */
+static const struct e2b_route *e2b_route_find(const struct http_head *head,
+                                              struct http_text *ret_param, bool *ret_known) {
+    *ret_known = false;
+    for (size_t i = 0; i < sizeof(e2b_routes) / sizeof(*e2b_routes); i++) {
+        if (!path_fits(e2b_routes[i].path, head->path, ret_param))
+            continue;
+        *ret_known = true;
+        if (http_text_is(head->method, e2b_routes[i].method))
+            return &e2b_routes[i];
+    }
+    return NULL;
+}
+
+/* ---- answers ---- */
+
+static void e2b_call_free(struct e2b_call *c) {
+    struct e2b_face *f = c->face;
+    if (c->request) {
+        schema_done(c->route->request, c->request);
+        free(c->request);
+    }
+    json_decref(c->body);
+    e2b_sandbox_done(&c->sandbox);
+    free(c);
+    if (--f->busy == 0 && f->freed)
+        free(f);
+}
+
+static void reply(struct http_exchange *x, int status, const struct buf *text,
+                  const struct http_pair *more) {
+    http_reply(x, status,
+               HTTP_FIELDS({"Content-Type", text ? "application/json" : NULL},
+                           {"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"},
+                           more ? *more : (struct http_pair){0}),
+               text ? text->data : NULL, text ? text->len : 0);
+}
+
+/* Clients show the message alone, so it has the remedy too. */
+static void reply_error(struct http_exchange *x, int status, const struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(8192), message DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&text);
+    bool has_remedy = err->remedy[0];
+    jot_object(&j, NULL);
+    jot_u64(&j, "code", (uint64_t)status);
+    jot_string(&j, "message",
+               buf_addf(&message, "%s%s%s", err->text, has_remedy ? ": " : "", err->remedy)
+                   ? message.data
+                   : err->text);
+    jot_end(&j, '}');
+    reply(x, status, &text, NULL);
+}
+
+void e2b_answer(struct e2b_call *c, int status, const struct buf *text,
+                const struct http_pair *more) {
+    reply(c->http, status, text, more);
+    e2b_call_free(c);
+}
+
+void e2b_done(struct e2b_call *c) {
+    http_reply(c->http, 204, NULL, NULL, 0);
+    e2b_call_free(c);
+}
+
+void e2b_error_status(struct e2b_call *c, int status, const struct err *err) {
+    reply_error(c->http, status, err);
+    e2b_call_free(c);
+}
+
+/* For a client a machine that has ended does not exist. */
+void e2b_error(struct e2b_call *c, const struct err *err) {
+    e2b_error_status(c, err->code == ERR_GONE ? 404 : api_status_of(err->code), err);
+}
+
+int e2b_query(const struct e2b_call *c, const char *name, char **ret, struct err *err) {
+    char *value = xcalloc(1, QUERY_MAX);
+    size_t n;
+    *ret = NULL;
+    int found = c->http->head->query.s
+                    ? http_query_get(c->http->head->query, name, value, QUERY_MAX, &n)
+                    : 0;
+    if (found == 1) {
+        *ret = value;
+        return 1;
+    }
+    free(value);
+    return found == 0
+               ? 0
+               : err_set(err, ERR_INVALID, "query parameter '%s' is malformed or repeated", name);
+}
+
+/* ---- requests ---- */
+
+static int authenticate(const struct e2b_face *f, const struct http_exchange *x, struct caller *ret,
+                        struct err *err) {
+    char token[TOKEN_SIZE];
+    struct http_text key = http_field_only(x->head, "X-API-Key");
+    if (!key.s)
+        key = http_field_only(x->head, "X-Access-Token");
+    if (!key.s) {
+        err_set(err, ERR_DENIED, "an API key is required");
+        return err_remedy(err, "`carrel e2b env` makes one");
+    }
+    int status =
+        e2b_key_to_token(key.s, key.n, token)
+            ? service_caller_by_token(f->service, token, TOKEN_SIZE - 1, x->peer->text, ret, err)
+            : service_caller_by_token(f->service, key.s, key.n, x->peer->text, ret, err);
+    explicit_bzero(token, sizeof(token));
+    return status;
+}
+
+static void sandbox_came(void *arg, const struct machine_view *v, const struct err *err) {
+    struct e2b_call *c = arg;
+    if (!err && strcmp(v->owner, c->who.owner) == 0 && !v->ended_ms)
+        (void)e2b_sandbox_read(v, &c->sandbox);
+}
+
+static int find_sandbox(struct e2b_call *c, struct err *err) {
+    char id[ID_SIZE];
+    if (id_from_label(c->param, strlen(c->param), 'm', id))
+        service_show(c->service, &c->who, id, sandbox_came, c); /* answers before it returns */
+    return c->sandbox.id[0] ? 0 : err_set(err, ERR_NOT_FOUND, "sandbox '%s' not found", c->param);
+}
+
+/* Clients of later versions send fields that this face does not know, and some send null. */
+static void drop_unknown(const struct schema *schema, json_t *body) {
+    const char *name;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(body, next, name, value) {
+        size_t i = 0;
+        while (i < schema->count && strcmp(schema->fields[i].name, name) != 0)
+            i++;
+        if (i == schema->count || json_is_null(value))
+            json_object_del(body, name);
+    }
+}
+
+static int read_body(struct e2b_call *c, const char *bytes, size_t n, struct err *err) {
+    json_error_t why;
+    if (!c->route->request)
+        return 0;
+    c->body = json_loadb(n ? bytes : "{}", n ? n : 2, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(c->body))
+        return err_set(err, ERR_INVALID, "the body of the request is not a JSON object");
+    drop_unknown(c->route->request, c->body);
+    c->request = xcalloc(1, c->route->request->size);
+    return schema_read(c->route->request, c->body, c->request, err);
+}
+
+static void e2b_body_came(struct http_exchange *x, const char *bytes, size_t n) {
+    struct e2b_call *c = x->user;
+    struct err err;
+    http_hold(x);
+    x->on_gone = NULL;
+    if (read_body(c, bytes, n, &err) < 0 || (c->route->of_sandbox && find_sandbox(c, &err) < 0))
+        e2b_error(c, &err);
+    else
+        c->route->handle(c);
+}
+
+/* Until the body is complete the HTTP server owns the exchange and sends its own error. */
+static void e2b_body_cut(struct http_exchange *x) {
+    e2b_call_free(x->user);
+}
+
+static void take_route(struct e2b_face *f, struct http_exchange *x, const struct e2b_route *route,
+                       struct http_text param) {
+    struct caller who;
+    struct err err;
+    size_t n = 0;
+    if (authenticate(f, x, &who, &err) < 0) {
+        reply_error(x, err.code == ERR_DENIED ? 401 : api_status_of(err.code), &err);
+        return;
+    }
+    struct e2b_call *c = xnew(struct e2b_call);
+    *c = (struct e2b_call){.face = f, .service = f->service, .http = x, .route = route, .who = who};
+    f->busy++;
+    if (param.s && http_decode_segment(param, c->param, sizeof(c->param), &n) < 0)
+        c->param[0] = '\0'; /* names nothing */
+    x->user = c;
+    x->on_gone = e2b_body_cut;
+    http_collect(x, BODY_MAX, e2b_body_came);
+}
+
+/* ---- keys ---- */
+
+/* This route is for our own command, so its errors are those of the REST API. */
+static void refuse_key(struct http_exchange *x, int status, const struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(8192);
+    struct jot j = JOT(&text);
+    error_json(&j, err);
+    reply(x, status, &text, NULL);
+}
+
+struct key_call {
+    struct e2b_face *face;
+    struct http_exchange *http;
+};
+
+static void key_made(void *arg, const struct token_row *row, const char *secret,
+                     const struct err *err) {
+    struct key_call *c DEFER_FREE = arg;
+    struct e2b_face *f = c->face;
+    struct buf text DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&text);
+    char key[E2B_KEY_SIZE];
+    if (err) {
+        refuse_key(c->http, api_status_of(err->code), err);
+    } else if (e2b_key_from_token(secret, key)) {
+        jot_object(&j, NULL);
+        jot_string(&j, "id", row->id);
+        jot_string(&j, "key", key);
+        jot_string(&j, "url", service_address(f->service));
+        jot_end(&j, '}');
+        reply(c->http, 201, &text, NULL);
+    } else {
+        abort(); /* bug: a token that is no token */
+    }
+    explicit_bzero(key, sizeof(key));
+    if (--f->busy == 0 && f->freed)
+        free(f);
+}
+
+/* POST /e2b/key: for `carrel e2b env`, with the rights of a caller of the REST API. */
+static void take_key(struct e2b_face *f, struct http_exchange *x) {
+    const struct token_request r = {.note = "e2b"};
+    struct caller who;
+    struct err err;
+    if (f->caller(f->arg, x, &who, &err) < 0) {
+        refuse_key(x, 401, &err);
+        return;
+    }
+    if (f->listen(f->arg, &err) < 0) {
+        refuse_key(x, api_status_of(err.code), &err);
+        return;
+    }
+    struct key_call *c = xnew(struct key_call);
+    *c = (struct key_call){f, x};
+    f->busy++;
+    http_hold(x);
+    service_token_new(f->service, &who, &r, key_made, c);
+}
+
+bool e2b_face_take(struct e2b_face *f, struct http_exchange *x) {
+    struct http_text param = {NULL, 0};
+    struct err err;
+    bool known;
+    if (http_text_is(x->head->path, "/e2b/key") && http_text_is(x->head->method, "POST")) {
+        take_key(f, x);
+        return true;
+    }
+    const struct e2b_route *route = e2b_route_find(x->head, &param, &known);
+    if (route) {
+        take_route(f, x, route, param);
+    } else if (known) {
+        err_set(&err, ERR_INVALID, "this path does not support the method '%.*s'",
+                (int)x->head->method.n, x->head->method.s);
+        reply_error(x, 405, &err);
+    }
+    return known;
+}

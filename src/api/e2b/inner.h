@@ -1,0 +1,91 @@
+/* What the files of the E2B face share: a request, its answers, and sandboxes. */
+#pragma once
+
+#include <jansson.h>
+
+#include "api/e2b/e2b.h"
+#include "base/buf.h"
+#include "base/jot.h"
+#include "service/access/machine_tokens.h"
+#include "service/schema.h"
+
+#define E2B_ENVD_VERSION "0.6.13"
+#define E2B_CLIENT_ID "carrel"
+enum { E2B_ANSWER_MAX = 8 << 20, E2B_TEXT_SIZE = 128 };
+
+struct e2b_call;
+
+struct e2b_route {
+    const char *method, *path;          /* "{}" is one parameter */
+    const struct schema *request;       /* NULL: the body is ignored */
+    void (*handle)(struct e2b_call *c); /* ends the call exactly once, now or later */
+    bool of_sandbox;                    /* the parameter is the id of a sandbox of the caller */
+};
+
+/* A sandbox, from the view of its machine. */
+struct e2b_sandbox {
+    char id[ID_SIZE];          /* of the machine */
+    char label[ID_LABEL_SIZE]; /* the id for clients */
+    char state[16];            /* of the machine */
+    bool paused;               /* stopped machines too: a client resumes both in the same way */
+    uint64_t created_ms, expires_ms, cpu_milli, mem_bytes, disk_bytes;
+    json_t *metadata; /* of the client */
+    json_t *own;      /* what the face noted: template, ... */
+};
+
+struct e2b_call {
+    struct e2b_face *face;
+    struct service *service;
+    struct http_exchange *http; /* NULL after the answer */
+    const struct e2b_route *route;
+    struct caller who;
+    char param[E2B_TEXT_SIZE];
+    struct e2b_sandbox sandbox; /* with route->of_sandbox */
+    json_t *body;
+    void *request;   /* the body as the struct of route->request */
+    int status;      /* for handlers that answer later */
+    uint64_t ttl_ms; /* likewise */
+};
+
+/* Each of these functions sends the answer and ends the call. */
+void e2b_answer(struct e2b_call *c, int status, const struct buf *text,
+                const struct http_pair *more);
+void e2b_done(struct e2b_call *c); /* 204 */
+void e2b_error(struct e2b_call *c, const struct err *err);
+void e2b_error_status(struct e2b_call *c, int status, const struct err *err);
+
+/* The value of a query parameter, which the caller frees. 0: it is absent. -1: it is malformed. */
+int e2b_query(const struct e2b_call *c, const char *name, char **ret, struct err *err);
+
+/* ---- views.c ---- */
+
+/* False: the machine is not a sandbox. */
+bool e2b_sandbox_read(const struct machine_view *v, struct e2b_sandbox *ret);
+void e2b_sandbox_done(struct e2b_sandbox *b);
+/* Metadata by which machines of the face are known. The value of the second key is JSON. */
+#define E2B_KEY_FACE "carrel.face"
+#define E2B_KEY_OWN "carrel.e2b"
+
+/* Write one object each: an answer to create and connect, to info, and in a list. */
+void e2b_put_sandbox(struct jot *j, const struct e2b_sandbox *b, const char *token);
+void e2b_put_detail(struct jot *j, const struct e2b_sandbox *b, const char *token);
+void e2b_put_listed(struct jot *j, const struct e2b_sandbox *b);
+
+/* ---- create.c ---- */
+
+extern const struct schema e2b_create_schema;
+void e2b_create(struct e2b_call *c);
+
+/* ---- sandboxes.c ---- */
+
+extern const struct schema e2b_timeout_schema;
+void e2b_info(struct e2b_call *c);
+void e2b_kill(struct e2b_call *c);
+void e2b_timeout(struct e2b_call *c);
+void e2b_refresh(struct e2b_call *c);
+void e2b_pause(struct e2b_call *c);
+void e2b_connect(struct e2b_call *c);
+
+/* ---- list.c ---- */
+
+void e2b_list(struct e2b_call *c);

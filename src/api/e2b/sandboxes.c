@@ -1,0 +1,132 @@
+/* Sandboxes: info, kill, timeout, pause and connect. */
+#include <string.h>
+
+#include "api/e2b/inner.h"
+#include "base/clock.h"
+#include "base/defer.h"
+
+enum { TIMEOUT_S = 300, TIMEOUT_MAX_S = 3650 * 86400 };
+
+/* The body of every request about the lifetime of a sandbox. */
+struct timeout_request {
+    struct given timeout, duration; /* seconds */
+    bool memory;
+};
+
+#define AT(member) offsetof(struct timeout_request, member)
+static const struct field timeout_fields[] = {
+    {"timeout", FIELD_NUMBER, AT(timeout), "seconds from now", .max = TIMEOUT_MAX_S},
+    {"duration", FIELD_NUMBER, AT(duration), "seconds from now", .max = TIMEOUT_MAX_S},
+    {"memory", FIELD_FLAG, AT(memory), "keep processes too"},
+};
+const struct schema e2b_timeout_schema =
+    SCHEMA("E2bTimeout", struct timeout_request, timeout_fields);
+
+/* A lifetime of 0 ends the sandbox at once; for a machine 0 would be no limit. */
+static uint64_t ttl_of(struct given seconds) {
+    uint64_t s = seconds.is ? seconds.value : TIMEOUT_S;
+    return s ? s * 1000 : 1;
+}
+
+static void sandbox_changed(void *arg, const struct machine_view *v, const struct err *err) {
+    struct e2b_call *c = arg;
+    (void)v;
+    if (err)
+        e2b_error(c, err);
+    else
+        e2b_done(c);
+}
+
+/* ---- info and kill ---- */
+
+static void answer_sandbox(struct e2b_call *c,
+                           void (*put)(struct jot *j, const struct e2b_sandbox *b,
+                                       const char *token)) {
+    struct buf text DEFER(buf_done) = BUF(E2B_ANSWER_MAX);
+    struct jot j = JOT(&text);
+    char token[MACHINE_TOKEN_SIZE];
+    struct err err;
+    if (service_machine_token(c->service, &c->who, c->sandbox.id, MACHINE_TOKEN_CONTROL, token,
+                              &err) < 0) {
+        e2b_error(c, &err);
+        return;
+    }
+    put(&j, &c->sandbox, token);
+    e2b_answer(c, c->status, &text, NULL);
+}
+
+void e2b_info(struct e2b_call *c) {
+    c->status = 200;
+    answer_sandbox(c, e2b_put_detail);
+}
+
+void e2b_kill(struct e2b_call *c) {
+    service_destroy(c->service, &c->who, c->sandbox.id, sandbox_changed, c);
+}
+
+/* ---- lifetime ---- */
+
+static void set_ttl(struct e2b_call *c, uint64_t ttl_ms, service_machine_fn *done) {
+    const struct update_request r = {.ttl = {ttl_ms, true}};
+    service_update(c->service, &c->who, c->sandbox.id, &r, done, c);
+}
+
+void e2b_timeout(struct e2b_call *c) {
+    const struct timeout_request *r = c->request;
+    set_ttl(c, ttl_of(r->timeout), sandbox_changed);
+}
+
+static bool extends(const struct e2b_call *c, uint64_t ttl_ms) {
+    return c->sandbox.expires_ms && (uint64_t)wall_ms() + ttl_ms > c->sandbox.expires_ms;
+}
+
+void e2b_refresh(struct e2b_call *c) {
+    const struct timeout_request *r = c->request;
+    uint64_t ttl_ms = ttl_of(r->duration);
+    if (extends(c, ttl_ms))
+        set_ttl(c, ttl_ms, sandbox_changed);
+    else
+        e2b_done(c);
+}
+
+/* ---- pause and connect ---- */
+
+void e2b_pause(struct e2b_call *c) {
+    const struct hibernate_request files = {.files_only = true};
+    struct err err;
+    if (c->sandbox.paused) {
+        err_set(&err, ERR_BUSY, "sandbox '%s' is paused already", c->sandbox.label);
+        e2b_error(c, &err);
+    } else if (json_is_false(json_object_get(c->body, "memory"))) {
+        service_hibernate(c->service, &c->who, c->sandbox.id, &files, sandbox_changed, c);
+    } else {
+        service_pause(c->service, &c->who, c->sandbox.id, sandbox_changed, c);
+    }
+}
+
+static void connect_extended(void *arg, const struct machine_view *v, const struct err *err) {
+    struct e2b_call *c = arg;
+    (void)v;
+    if (err)
+        e2b_error(c, err);
+    else
+        answer_sandbox(c, e2b_put_sandbox);
+}
+
+static void connect_woken(void *arg, const struct machine_view *v, const struct err *err) {
+    struct e2b_call *c = arg;
+    if (err)
+        e2b_error(c, err);
+    else if (c->status == 201 || extends(c, c->ttl_ms))
+        set_ttl(c, c->ttl_ms, connect_extended);
+    else
+        connect_extended(c, v, NULL);
+}
+
+/* Never shortens the life of a sandbox that runs. */
+void e2b_connect(struct e2b_call *c) {
+    const struct timeout_request *r = c->request;
+    c->status = c->sandbox.paused ? 201 : 200;
+    c->ttl_ms = ttl_of(r->timeout);
+    service_wake(c->service, &c->who, c->sandbox.id, connect_woken, c);
+}

@@ -1,0 +1,114 @@
+/* Sandboxes as JSON. Times are RFC 3339, sizes are MiB, and cores are whole. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api/e2b/inner.h"
+
+enum { MIB = 1 << 20, FAR_MS = 1000000000 };
+
+bool e2b_sandbox_read(const struct machine_view *v, struct e2b_sandbox *ret) {
+    json_t *metadata = json_loads(v->metadata ? v->metadata : "{}", 0, NULL);
+    const char *own = json_string_value(json_object_get(metadata, E2B_KEY_OWN));
+    json_t *noted = own ? json_loads(own, 0, NULL) : NULL;
+    if (!json_is_object(noted)) {
+        json_decref(noted);
+        json_decref(metadata);
+        return false;
+    }
+    *ret = (struct e2b_sandbox){
+        .paused = strcmp(v->state, "paused") == 0 || strcmp(v->state, "stopped") == 0,
+        .created_ms = v->created_ms,
+        .expires_ms = v->expires_ms,
+        .cpu_milli = v->limits.cpus,
+        .mem_bytes = v->limits.mem,
+        .disk_bytes = v->limits.disk,
+        .metadata = metadata,
+        .own = noted,
+    };
+    snprintf(ret->id, sizeof(ret->id), "%s", v->id);
+    id_to_label(v->id, ret->label);
+    snprintf(ret->state, sizeof(ret->state), "%s", v->state);
+    json_object_del(metadata, E2B_KEY_FACE);
+    json_object_del(metadata, E2B_KEY_OWN);
+    return true;
+}
+
+void e2b_sandbox_done(struct e2b_sandbox *b) {
+    json_decref(b->metadata);
+    json_decref(b->own);
+    *b = (struct e2b_sandbox){0};
+}
+
+static void put_time(struct jot *j, const char *name, uint64_t ms) {
+    char day[32], text[48];
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm tm;
+    if (!gmtime_r(&seconds, &tm) || !strftime(day, sizeof(day), "%Y-%m-%dT%H:%M:%S", &tm))
+        return;
+    snprintf(text, sizeof(text), "%s.%03uZ", day, (unsigned)(ms % 1000));
+    jot_string(j, name, text);
+}
+
+static void put_names(struct jot *j, const struct e2b_sandbox *b) {
+    const char *template = json_string_value(json_object_get(b->own, "template"));
+    jot_string(j, "sandboxID", b->label);
+    jot_string(j, "templateID", template ? template : "");
+    jot_string(j, "alias", template ? template : "");
+    jot_string(j, "clientID", E2B_CLIENT_ID);
+    jot_string(j, "envdVersion", E2B_ENVD_VERSION);
+}
+
+/* A machine without a limit of its own has all processors of the host. */
+static uint64_t cores(const struct e2b_sandbox *b) {
+    long all = sysconf(_SC_NPROCESSORS_ONLN);
+    bool is_limited = b->cpu_milli && b->cpu_milli != SHOW_UNCOUNTED;
+    return is_limited ? (b->cpu_milli + 999) / 1000 : all > 0 ? (uint64_t)all : 1;
+}
+
+static void put_limits(struct jot *j, const struct e2b_sandbox *b) {
+    char *metadata = json_dumps(b->metadata, JSON_COMPACT);
+    put_time(j, "startedAt", b->created_ms);
+    /* The field is required, and a machine may have no end. */
+    put_time(j, "endAt", b->expires_ms ? b->expires_ms : b->created_ms + FAR_MS * 1000ull);
+    jot_string(j, "state", b->paused ? "paused" : "running");
+    jot_u64(j, "cpuCount", cores(b));
+    jot_u64(j, "memoryMB", b->mem_bytes / MIB);
+    jot_u64(j, "diskSizeMB", b->disk_bytes / MIB);
+    jot_raw(j, "metadata", metadata ? metadata : "{}");
+    jot_array(j, "volumeMounts");
+    jot_end(j, ']');
+    free(metadata);
+}
+
+void e2b_put_sandbox(struct jot *j, const struct e2b_sandbox *b, const char *token) {
+    jot_object(j, NULL);
+    put_names(j, b);
+    jot_string(j, "envdAccessToken", token);
+    jot_null(j, "trafficAccessToken");
+    jot_null(j, "domain");
+    jot_end(j, '}');
+}
+
+void e2b_put_detail(struct jot *j, const struct e2b_sandbox *b, const char *token) {
+    jot_object(j, NULL);
+    put_names(j, b);
+    jot_string(j, "envdAccessToken", token);
+    jot_null(j, "domain");
+    put_limits(j, b);
+    jot_bool(j, "allowInternetAccess", json_is_true(json_object_get(b->own, "internet")));
+    jot_object(j, "lifecycle");
+    jot_string(j, "onTimeout", "kill");
+    jot_bool(j, "autoResume", false);
+    jot_end(j, '}');
+    jot_end(j, '}');
+}
+
+void e2b_put_listed(struct jot *j, const struct e2b_sandbox *b) {
+    jot_object(j, NULL);
+    put_names(j, b);
+    put_limits(j, b);
+    jot_end(j, '}');
+}
