@@ -135,7 +135,7 @@ def test_without_the_command_the_page_says_what_is_missing(tab, daemon):
 
 
 def test_a_comment_returns_the_work_to_the_model(page, daemon, tmp_path):
-    turns = [{"calls": [{"tool": "finish", "arguments": {"status": "blocked", "summary": "I cannot."}}]}]
+    turns = [{"calls": [{"tool": "finish", "arguments": {"status": "blocked", "summary": "I cannot.", "open_issues": ["all"]}}]}]
     run = daemon.post("/v1/runs", {"task": "t", "model": "rehearsal/r", "script": json.dumps({"turns": turns})})
     daemon.until(lambda: daemon.get(f"/v1/runs/{run['id']}")["state"] == "ended")
     daemon.exec(run["machine"], "mkdir -p /outbox && echo x >/outbox/x", user="root")

@@ -1,5 +1,6 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { pending, pendingWatch } from "./approvals";
 import { connected, eventsRun } from "./events";
 import { pages } from "./pages";
 import { href, go, route } from "./router";
@@ -35,6 +36,7 @@ function Frame() {
   const [first, ...parts] = route.value.parts;
   const page = pages.find((p) => p.path === first) ?? pages[0]!;
   const [menu, setMenu] = useState(false);
+  const waiting = (pending.value ?? []).filter((item) => !item.approved).length;
   useKeys([
     ...pages.map((p) => ({ keys: `g ${p.key}`, what: `Go to ${p.title}`, run: () => go([p.path]) })),
     { keys: "?", what: "Show the keys", run: keysHelp },
@@ -60,7 +62,10 @@ function Frame() {
       </header>
       <nav class={menu ? "open" : ""} aria-label="Pages">
         {pages.map((p) => (
-          <a key={p.path} href={href([p.path])} aria-current={p === page ? "page" : undefined}>{p.title}</a>
+          <a key={p.path} href={href([p.path])} aria-current={p === page ? "page" : undefined}>
+            {p.title}
+            {p.path === "approvals" && waiting > 0 && <span class="badge warn count">{waiting}</span>}
+          </a>
         ))}
       </nav>
       <main id="main" tabIndex={-1}>
@@ -73,7 +78,9 @@ function Frame() {
 function App() {
   const open = who.value !== null;
   useEffect(() => {
-    if (open) void eventsRun();
+    if (!open) return;
+    void eventsRun();
+    return pendingWatch();
   }, [open]);
   return (
     <>

@@ -1,7 +1,10 @@
 // Every page of the console: a row here, and a file beside this one.
 import type { FunctionComponent } from "preact";
+import { Approvals } from "./approvals";
 import { Machines } from "./machines";
 import { ReviewPage } from "./review";
+import { Runs } from "./runs";
+import "./more.css";
 
 export interface Page {
   path: string; // first part of the route
@@ -13,4 +16,6 @@ export interface Page {
 export const pages: Page[] = [
   { path: "machines", title: "Machines", key: "m", show: Machines },
   { path: "review", title: "Review", key: "v", show: ReviewPage },
+  { path: "approvals", title: "Approvals", key: "a", show: Approvals },
+  { path: "runs", title: "Runs", key: "r", show: Runs },
 ];

@@ -1,0 +1,102 @@
+"""The pages Runs and Approvals: a run from its start to its report, questions, held requests."""
+import base64
+import json
+import pathlib
+
+from browser import need_browser
+
+need_browser()
+
+HELLO = (pathlib.Path(__file__).resolve().parents[2] / "examples/hello.json").read_text()
+
+
+def finish(status="partial", **more):
+    return {"tool": "finish", "arguments": {"status": status, "summary": "It is over.", "evidence": [], "open_issues": ["more"], **more}}
+
+
+def start(daemon, *turns, **more):
+    return daemon.post("/v1/runs", {"task": "t", "model": "rehearsal/r", "script": json.dumps({"turns": turns}), **more})["id"]
+
+
+def visit(tab, *parts):
+    tab.evaluate(f"location.hash = '#/{'/'.join(parts)}'")
+
+
+def test_a_run_is_started_followed_and_exported(tab, daemon):
+    visit(tab, "runs")
+    tab.click("text=Start a run")
+    tab.fill("label:has-text('Task') textarea", "Say hello.")
+    tab.fill("label:has-text('Model') input", "rehearsal/hello")
+    tab.fill("label:has-text('Script') textarea", HELLO)
+    tab.click("summary:has-text('Limits')")
+    tab.fill("label:has-text('Turns') input", "12")
+    tab.click("dialog button:text('Start')")
+    tab.shown(".said.owner:has-text('Say hello.')")
+    tab.shown(".said.model:has-text('I greet.')")
+    tab.shown(".report:has-text('The greeting is in /home/user/greeting.')")
+    tab.shown(".budget:has-text('4 of 12')")
+    tab.click(".call summary:has-text('cat greeting')")
+    tab.shown(".call pre:has-text('stdout: hello')")
+    [run] = daemon.get("/v1/runs")["runs"]
+    kept = json.loads(base64.b64decode(tab.download("button:text('Export')")["base64"]))
+    assert kept["schema_version"].startswith("ATIF") and run["id"] in json.dumps(kept)
+    visit(tab, "runs")
+    tab.shown(".row:has-text('Say hello.'):has-text('done')")
+
+
+def test_a_question_of_a_run_is_answered(tab, daemon):
+    ask = {"tool": "ask", "arguments": {"question": "Which <i>colour</i>?", "options": ["red", "blue"]}}
+    plan = {"tool": "plan", "arguments": {"items": [{"text": "ask", "status": "doing"}, {"text": "paint", "status": "todo"}]}}
+    run = start(daemon, {"turn": 0, "calls": [plan, ask]}, {"after": "blue", "calls": [finish()]}, {"calls": [finish()]})
+    visit(tab, "runs", run)
+    tab.shown(".plan .doing:has-text('ask')")
+    tab.shown(".question:has-text('Which <i>colour</i>?')")
+    tab.click(".question button:text('blue')")
+    tab.shown(".report")
+    tab.gone(".question")
+    assert "blue" in daemon.request("GET", f"/v1/runs/{run}/transcript", raw=True).decode()
+
+
+def test_tries_are_shown_side_by_side(tab, daemon):
+    run = start(daemon, {"calls": [finish()]}, tries=2)
+    visit(tab, "runs", run)
+    tab.shown(".tries .panel:has-text('Try 1') .badge:has-text('partial')")
+    tab.shown(".tries .panel:has-text('Try 2') .badge:has-text('partial')")
+
+
+def test_a_run_goes_on_in_the_page_after_a_restart_of_the_daemon(tab, daemon):
+    ask = {"tool": "ask", "arguments": {"question": "Go on?"}}
+    run = start(daemon, {"turn": 0, "calls": [ask]}, {"calls": [finish()]})
+    visit(tab, "runs", run)
+    tab.shown(".question:has-text('Go on?')")
+    daemon.restart(hard=True)
+    tab.click("button:text('Resume')")
+    tab.fill(".question textarea", "yes")
+    tab.click(".question button:text('Answer')")
+    tab.shown(".report")
+
+
+def test_a_held_request_is_refused_or_allowed_always(tab, daemon):
+    machine = daemon.machine(net=[{"action": "ask", "target": "http://a.invalid:80"}])
+    get = {"command": "curl -s -m 60 http://a.invalid/path?x=1", "background": True}
+    for press, rules in (("d", 1), ("A", 2)):
+        daemon.post(f"/v1/machines/{machine}/execs", get)
+        tab.shown("nav .count:has-text('1')")
+        visit(tab, "approvals")
+        tab.shown(".pending pre:has-text('GET http://a.invalid:80/path?x=1')")
+        tab.shown(".pending:has-text('allow GET http://a.invalid:80/path?x=1')")
+        tab.key(press)
+        tab.gone(".pending")
+        assert len(daemon.get(f"/v1/machines/{machine}/net")["rules"]) == rules
+        visit(tab, "machines")
+
+
+def test_a_program_in_a_machine_gets_an_answer(tab, daemon):
+    machine = daemon.machine()
+    x = daemon.post(f"/v1/machines/{machine}/execs", {"argv": ["carrel", "ask", "Which <b>port</b>?"], "background": True})["id"]
+    visit(tab, "approvals")
+    tab.shown(".pending:has-text('Which <b>port</b>?')")
+    tab.fill(".pending textarea", "8080")
+    tab.click(".pending button:text('Answer')")
+    tab.gone(".pending")
+    daemon.until(lambda: b"8080" in daemon.request("GET", f"/v1/machines/{machine}/execs/{x}/output", raw=True))

@@ -1,0 +1,112 @@
+// Requests and questions of machines that wait for the owner, on every page of the console.
+import { effect, signal } from "@preact/signals";
+import { api, at } from "./api";
+import { onEvent, onReturn } from "./events";
+import { shown } from "./ui/format";
+
+export interface PendingItem {
+  id: string;
+  machine: string;
+  protocol: string; // of a request, or "question"
+  question?: string;
+  host?: string;
+  port?: number;
+  method?: string;
+  path?: string;
+  query?: string;
+  body?: number;
+  body_sha256?: string;
+  first?: string;
+  always?: string;
+  no_rule?: string;
+  why?: string;
+  since_ms: number;
+  left_ms: number;
+  waiting?: number;
+  approved?: boolean;
+}
+
+const KEY = "carrel.notify";
+const AGAIN_MS = 5000; // the end of a hold has no event
+
+export const pending = signal<PendingItem[] | null>(null);
+export const pendingAt = signal(0); // when `left_ms` was true
+export const pendingError = signal<Error | null>(null);
+export const notifies = signal(localStorage.getItem(KEY) === "1" && notifyAllowed());
+
+function notifyAllowed(): boolean {
+  return "Notification" in window && Notification.permission === "granted";
+}
+
+/** Asks the browser for the permission. False if it was refused. */
+export async function notifySet(on: boolean): Promise<boolean> {
+  const allowed = on && "Notification" in window && (await Notification.requestPermission()) === "granted";
+  notifies.value = allowed;
+  localStorage.setItem(KEY, allowed ? "1" : "0");
+  return allowed === on;
+}
+
+/** What the machine wants, in one line. */
+export function pendingText(item: PendingItem): string {
+  if (item.protocol === "question") return shown(item.question ?? "");
+  const place = `${item.host}:${item.port}`;
+  if (!item.method) return shown(`${item.protocol} ${place}`);
+  return shown(`${item.method} ${item.protocol}://${place}${item.path ?? ""}${item.query ? `?${item.query}` : ""}`);
+}
+
+let told = new Set<string>();
+
+function notify(items: PendingItem[]): void {
+  for (const item of items) {
+    if (told.has(item.id) || item.approved || !notifies.value || document.hasFocus()) continue;
+    const note = new Notification("A machine waits for you", { body: pendingText(item), tag: item.id });
+    note.onclick = () => {
+      window.focus();
+      location.hash = "#/approvals";
+    };
+  }
+  told = new Set(items.map((item) => item.id));
+}
+
+export async function pendingLoad(): Promise<void> {
+  try {
+    const items = (await api.get<{ pending: PendingItem[] }>("/v1/pending")).pending;
+    notify(items);
+    pendingAt.value = Date.now();
+    pending.value = items;
+    pendingError.value = null;
+  } catch (e) {
+    pendingError.value = e as Error;
+  }
+}
+
+export interface Decision {
+  decision: "approve" | "deny" | "answer";
+  text?: string;
+  always?: boolean;
+  ttl?: string;
+}
+
+export async function decide(id: string, how: Decision): Promise<string> {
+  const answer = await api.post<{ added?: string }>(at`/v1/pending/${id}`, how);
+  await pendingLoad();
+  return answer.added ?? "";
+}
+
+/** Keeps `pending` current until the returned function is called. */
+export function pendingWatch(): () => void {
+  const soon = () => void pendingLoad();
+  const timer = window.setInterval(soon, AGAIN_MS);
+  const stops = [onReturn(soon), onEvent((e) => /^(net|machine\.ask|run\.ask)/.test(e.type) && soon())];
+  const title = effect(() => {
+    const waiting = (pending.value ?? []).filter((item) => !item.approved).length;
+    document.title = `${waiting ? `(${waiting}) ` : ""}${document.title.replace(/^\(\d+\) /, "")}`;
+  });
+  soon();
+  return () => {
+    clearInterval(timer);
+    title();
+    for (const stop of stops) stop();
+    pending.value = null;
+  };
+}

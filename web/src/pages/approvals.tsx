@@ -1,0 +1,122 @@
+// Requests that wait for a decision, and questions of programs in machines.
+import { useEffect, useState } from "preact/hooks";
+import { type Decision, decide, notifies, notifySet, type PendingItem, pending, pendingAt, pendingError,
+  pendingText } from "../approvals";
+import { href } from "../router";
+import { Act, Badge, Empty, Loading, Problem } from "../ui/basics";
+import { bytes, duration, shown } from "../ui/format";
+import { useKeys } from "../ui/keys";
+import { toast } from "../ui/toast";
+
+/** Counts down between two answers of the daemon. */
+function Left({ item }: { item: PendingItem }) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return <span class="soft">{duration(item.left_ms - (now - pendingAt.value))} left</span>;
+}
+
+async function send(item: PendingItem, how: Decision, said: string): Promise<void> {
+  const added = await decide(item.id, how);
+  toast(added ? `${said} Added the rule: ${shown(added)}` : said);
+}
+
+function Answer({ item }: { item: PendingItem }) {
+  const [text, setText] = useState("");
+  return (
+    <>
+      <textarea rows={3} aria-label="Your answer" value={text} onInput={(e) => setText(e.currentTarget.value)} />
+      <div class="bar">
+        <Act class="primary" disabled={!text.trim()} run={() => send(item, { decision: "answer", text }, "Answered.")}>
+          Answer
+        </Act>
+        <Act class="danger" run={() => send(item, { decision: "deny" }, "Refused.")}>Refuse</Act>
+      </div>
+    </>
+  );
+}
+
+function Decide({ item }: { item: PendingItem }) {
+  const approve = (more: Partial<Decision> = {}) => () => send(item, { decision: "approve", ...more }, "Approved.");
+  return (
+    <>
+      <p class="soft">
+        {item.always
+          ? <>“Always” adds this rule: <code>{shown(item.always)}</code></>
+          : `No rule can be added: ${shown(item.no_rule ?? "")}`}
+      </p>
+      <div class="bar">
+        <Act class="primary" run={approve()}>Approve once</Act>
+        {item.always && <Act run={approve({ ttl: "1h" })}>For an hour</Act>}
+        {item.always && <Act run={approve({ always: true })}>Always</Act>}
+        <Act class="danger" run={() => send(item, { decision: "deny" }, "Refused.")}>Refuse</Act>
+      </div>
+    </>
+  );
+}
+
+function Item({ item, current }: { item: PendingItem; current: boolean }) {
+  return (
+    <section class={`panel pending ${current ? "current" : ""}`} aria-label={pendingText(item)} aria-current={current}>
+      <div class="bar">
+        <Badge kind="warn">{item.protocol}</Badge>
+        <a href={href(["machines", item.machine])}>{item.machine}</a>
+        {(item.waiting ?? 0) > 1 && <span class="soft">{item.waiting} connections</span>}
+        <span class="space" />
+        <Left item={item} />
+      </div>
+      <pre>{pendingText(item)}</pre>
+      {item.why && <p class="soft">{shown(item.why)}</p>}
+      {(item.body ?? 0) > 0 && (
+        <p class="soft">Body of {bytes(item.body)}, SHA-256 <code>{item.body_sha256}</code></p>
+      )}
+      {item.first && (
+        <details>
+          <summary>First bytes</summary>
+          <pre>{item.first}</pre>
+        </details>
+      )}
+      {item.approved
+        ? <p><Badge kind="good">approved</Badge> The machine has not sent the request again yet.</p>
+        : item.protocol === "question" ? <Answer item={item} /> : <Decide item={item} />}
+    </section>
+  );
+}
+
+export function Approvals() {
+  const [at, setAt] = useState(0);
+  const items = pending.value;
+  const current = Math.min(at, (items?.length ?? 1) - 1);
+  const item = items?.[current];
+  const act = (how: Decision, said: string) => () => {
+    const fits = item && !item.approved && item.protocol !== "question" && !(how.always && !item.always);
+    if (fits) send(item, how, said).catch((e: Error) => toast(e.message, "bad"));
+  };
+  useKeys([
+    { keys: "j", what: "Next request", run: () => setAt(Math.min(current + 1, (items?.length ?? 1) - 1)) },
+    { keys: "k", what: "Previous request", run: () => setAt(Math.max(current - 1, 0)) },
+    { keys: "a", what: "Approve the request once", run: act({ decision: "approve" }, "Approved.") },
+    { keys: "A", what: "Approve it always", run: act({ decision: "approve", always: true }, "Approved.") },
+    { keys: "d", what: "Refuse the request", run: act({ decision: "deny" }, "Refused.") },
+  ]);
+  const notify = async () => {
+    if (!(await notifySet(!notifies.value))) toast("This browser does not allow notifications here.", "bad");
+  };
+  return (
+    <>
+      <div class="bar">
+        <h1>Approvals</h1>
+        <span class="space" />
+        <Act run={notify}>{notifies.value ? "Stop notifying me" : "Notify me"}</Act>
+      </div>
+      <Problem error={pendingError.value ?? undefined} />
+      {!items && !pendingError.value && <Loading />}
+      {items?.length === 0 && (
+        <Empty>Nothing waits. A request waits here if a network rule of its machine has the action “ask”.</Empty>
+      )}
+      {items?.map((p, i) => <Item key={p.id} item={p} current={i === current} />)}
+    </>
+  );
+}

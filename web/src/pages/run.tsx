@@ -1,0 +1,282 @@
+// One run: the conversation of the model with its tools, and what the owner can do about it.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { api, at, download, jsonLines, withQuery } from "../api";
+import { onReturn } from "../events";
+import { href } from "../router";
+import { Act, Badge, Field, Loading, Problem } from "../ui/basics";
+import { FormDialog, openDialog } from "../ui/dialog";
+import { count, duration, shown, time } from "../ui/format";
+import { useLoad } from "../ui/load";
+import { type Call, type Conversation, conversationAdd, conversationNew, type Entry, type RunEvent,
+  type Try } from "./transcript";
+import { type Run, stateKind } from "./run_types";
+
+const SHOWN = 200; // entries at first; the rest on request
+
+/** Follows the transcript. After a lost connection it is read again from its beginning. */
+function useConversation(id: string, live: boolean): { c: Conversation; error: Error | undefined } {
+  const [c, setC] = useState(conversationNew);
+  const [error, setError] = useState<Error>();
+  const [again, setAgain] = useState(0);
+  useEffect(() => onReturn(() => setAgain((n) => n + 1)), []);
+  useEffect(() => {
+    const stop = new AbortController();
+    const next = conversationNew();
+    let frame = 0;
+    const show = () => {
+      frame ||= requestAnimationFrame(() => { frame = 0; setC({ ...next }); });
+    };
+    const read = async () => {
+      const target = withQuery(at`/v1/runs/${id}/transcript`, { follow: live });
+      for await (const e of jsonLines<RunEvent>("GET", target, { signal: stop.signal })) {
+        conversationAdd(next, e);
+        show();
+      }
+    };
+    read().then(() => setError(undefined), (e: Error) => stop.signal.aborted || setError(e));
+    return () => {
+      stop.abort();
+      cancelAnimationFrame(frame);
+    };
+  }, [id, live, again]);
+  return { c, error };
+}
+
+/** The argument that says most, for the line of a folded call. */
+function callSubject(call: Call): string {
+  try {
+    const all = JSON.parse(call.arguments) as Record<string, unknown>;
+    for (const name of ["cmd", "command", "path", "url", "query", "question", "status", "name"])
+      if (typeof all[name] === "string") return all[name] as string;
+  } catch {
+    // a call that cannot be parsed is shown as it is
+  }
+  return call.arguments;
+}
+
+function pretty(text: string): string {
+  try {
+    const value = JSON.parse(text) as unknown;
+    if (typeof value !== "object" || value === null) return text;
+    return Object.entries(value).map(([k, v]) => `${k}: ${typeof v === "string" ? v : JSON.stringify(v)}`).join("\n");
+  } catch {
+    return text;
+  }
+}
+
+function CallEntry({ call }: { call: Call }) {
+  const waits = call.result === undefined;
+  return (
+    <details class="call">
+      <summary>
+        <b>{shown(call.tool)}</b> <span class="clip mono">{shown(callSubject(call))}</span>
+        {waits && <Badge kind="warn">running</Badge>}
+        {call.failed && <Badge kind="bad">failed</Badge>}
+        {call.took_ms !== undefined && <span class="soft">{call.took_ms} ms</span>}
+      </summary>
+      {call.fallback && <p class="soft">{shown(call.fallback)}</p>}
+      <h3>Arguments</h3>
+      <pre>{pretty(call.arguments)}</pre>
+      {!waits && <><h3>Result</h3><pre>{pretty(call.result!)}</pre></>}
+    </details>
+  );
+}
+
+function Lines({ title, lines }: { title: string; lines: string[] | undefined }) {
+  if (!lines?.length) return null;
+  return (
+    <>
+      <h3>{title}</h3>
+      <ul>{lines.map((l, i) => <li key={i}>{l}</li>)}</ul>
+    </>
+  );
+}
+
+function EntryView({ entry, machine }: { entry: Entry; machine: string }) {
+  if (entry.kind === "call") return <CallEntry call={entry.call} />;
+  if (entry.kind === "line") return <p class={entry.bad ? "problem" : "said soft"}>{entry.text}</p>;
+  if (entry.kind === "point")
+    return (
+      <p class="said soft">
+        ◆ {entry.text}: <a href={href(["machines", machine], { tab: "timeline" })}>step {shown(entry.step)}</a>
+      </p>
+    );
+  if (entry.kind === "end")
+    return (
+      <section class="panel report" aria-label="Report">
+        <h2>Report <Badge kind={entry.status === "done" ? "good" : "bad"}>{entry.status}</Badge></h2>
+        <p>{entry.report.summary}</p>
+        <Lines title="Evidence" lines={entry.report.evidence} />
+        <Lines title="Results" lines={entry.report.outputs} />
+        <Lines title="Open" lines={entry.report.open_issues} />
+      </section>
+    );
+  return (
+    <article class={`said ${entry.kind}`} title={time(entry.time)}>
+      <b>{entry.kind === "owner" ? "You" : "Model"}</b>
+      <div class="text">{entry.text}</div>
+      {entry.kind === "model" && <small class="soft">{entry.note}</small>}
+    </article>
+  );
+}
+
+function Budget({ name, used, limit, text }: { name: string; used: number; limit: number | undefined; text: string }) {
+  return (
+    <div class="budget">
+      <span>{name}</span>
+      <b>{text}</b>
+      {limit
+        ? <meter min={0} max={limit} high={limit * 0.8} value={used} aria-label={`${name} used`} />
+        : <span class="soft">unlimited</span>}
+    </div>
+  );
+}
+
+function Budgets({ run, start }: { run: Run; start: RunEvent | undefined }) {
+  const of = (used: string, limit: string | undefined) => (limit ? `${used} of ${limit}` : used);
+  const money = (micro: number) => (micro / 1e6).toFixed(4);
+  return (
+    <section class="panel budgets" aria-label="Budget">
+      <Budget name="Turns" used={run.turns} limit={start?.turns} text={of(`${run.turns}`, start?.turns?.toString())} />
+      <Budget name="Tokens" used={run.tokens} limit={start?.tokens}
+        text={of(run.tokens.toLocaleString("en"), start?.tokens?.toLocaleString("en"))} />
+      <Budget name="Cost" used={run.cost_micro} limit={start?.money}
+        text={of(money(run.cost_micro), start?.money ? money(start.money) : undefined)} />
+      <Budget name="Time" used={run.wall_ms} limit={start?.timeout_ms}
+        text={of(duration(run.wall_ms), start?.timeout_ms ? duration(start.timeout_ms) : undefined)} />
+    </section>
+  );
+}
+
+function Plan({ c }: { c: Conversation }) {
+  if (!c.plan.length) return null;
+  const marks = { todo: "○", doing: "◐", done: "●" };
+  return (
+    <section class="panel" aria-label="Plan">
+      <h2>Plan</h2>
+      <ul class="plan">
+        {c.plan.map((p, i) => <li key={i} class={p.status}><span title={p.status}>{marks[p.status] ?? "○"}</span> {p.text}</li>)}
+      </ul>
+    </section>
+  );
+}
+
+function TryView({ row, number }: { row: Try; number: number }) {
+  const { c } = useConversation(row.run, true);
+  const { data } = useLoad((signal) => api.get<Run>(at`/v1/runs/${row.run}`, {}, signal), [row.run],
+    (e) => e.type.startsWith("run"));
+  return (
+    <section class="panel" aria-label={`Try ${number}`}>
+      <h3>
+        <a href={href(["runs", row.run])}>Try {number}</a>{" "}
+        {row.good !== undefined && <Badge kind={row.good ? "good" : "bad"}>{row.good ? "successful" : "not successful"}</Badge>}{" "}
+        {data && <Badge kind={stateKind(data)}>{data.status ?? data.state}</Badge>}
+      </h3>
+      <p class="soft">
+        {row.machine} {row.changes !== undefined && `· ${row.changes} changed`} {data && `· ${count(data.calls, "call")}`}
+        {row.changeset && <> · <a href={href(["review", row.changeset])}>review</a></>}
+      </p>
+      {c.entries.slice(-30).map((entry, i) => <EntryView key={i} entry={entry} machine={row.machine} />)}
+    </section>
+  );
+}
+
+function Question({ run, done }: { run: Run; done: () => void }) {
+  const [text, setText] = useState("");
+  const asked = run.question;
+  if (!asked) return null;
+  const send = (action: string, answer?: string) => async () => {
+    await api.post(at`/v1/runs/${run.id}/answer`, { action, ...(answer === undefined ? {} : { answer }) });
+    setText("");
+    done();
+  };
+  if (!asked.question) return <p class="warning">The run waits for an <a href={href(["approvals"])}>approval</a>.</p>;
+  return (
+    <section class="panel question" role="alert" aria-label="Question">
+      <h2>The run asks</h2>
+      <p class="text">{asked.question}</p>
+      <div class="bar">{asked.options?.map((c) => <Act key={c} run={send("accept", c)}>{shown(c)}</Act>)}</div>
+      <Field label="Your answer">
+        <textarea rows={2} value={text} onInput={(e) => setText(e.currentTarget.value)} />
+      </Field>
+      <Act class="primary" disabled={!text.trim()} run={send("accept", text)}>Answer</Act>{" "}
+      <Act run={send("decline")}>Decline</Act>
+    </section>
+  );
+}
+
+function Comment({ run, done, close }: { run: Run; done: () => void; close: () => void }) {
+  const [comment, setComment] = useState("");
+  const key = useRef(crypto.randomUUID());
+  const submit = async () => {
+    await api.post(at`/v1/runs/${run.id}/resume`, { comment, key: key.current });
+    done();
+  };
+  return (
+    <FormDialog title="Send the work back" action="Continue the run" submit={submit} close={close}>
+      <Field label="Comment" hint="The model gets it as its next message.">
+        <textarea required rows={5} value={comment} onInput={(e) => setComment(e.currentTarget.value)} />
+      </Field>
+    </FormDialog>
+  );
+}
+
+function Actions({ run, reload }: { run: Run; reload: () => void }) {
+  const post = (verb: string) => () => api.post(`${at`/v1/runs/${run.id}`}/${verb}`).then(reload);
+  const live = run.state === "running" || run.state === "waiting";
+  return (
+    <>
+      {live && <Act class="danger" run={post("cancel")}>Cancel</Act>}
+      {run.state === "interrupted" && <Act class="primary" run={post("resume")}>Resume</Act>}
+      {run.state === "ended" && (
+        <Act run={() => openDialog((close) => <Comment run={run} done={reload} close={close} />)}>Comment</Act>
+      )}
+      {run.state === "ended" && <a class="button" href={href(["review", run.machine])}>Review changes</a>}
+      <Act run={() => download(at`/v1/runs/${run.id}/export`, `${run.id}.json`)}>Export</Act>
+    </>
+  );
+}
+
+function Talk({ c, machine }: { c: Conversation; machine: string }) {
+  const [all, setAll] = useState(false);
+  const hidden = all ? 0 : Math.max(0, c.entries.length - SHOWN);
+  return (
+    <div class="talk">
+      {hidden > 0 && <Act run={() => setAll(true)}>Show {hidden} earlier entries</Act>}
+      {c.entries.slice(hidden).map((entry, i) => <EntryView key={hidden + i} entry={entry} machine={machine} />)}
+    </div>
+  );
+}
+
+export function RunPage({ id }: { id: string }) {
+  const { data: run, error, reload } = useLoad((signal) => api.get<Run>(at`/v1/runs/${id}`, {}, signal), [id],
+    (e) => e.detail?.run === id || e.type.startsWith("run") || e.type.startsWith("net"));
+  const live = run !== undefined && run.state !== "ended" && run.state !== "interrupted";
+  const { c, error: lost } = useConversation(id, live);
+  useEffect(() => {
+    if (live) reload(); // for the turns and tokens
+  }, [c.entries.length]);
+  if (!run) return error ? <Problem error={error} /> : <Loading />;
+  return (
+    <>
+      <div class="bar">
+        <h1>Run <code>{run.id}</code></h1>
+        <Badge kind={stateKind(run)}>{run.status ?? run.state}</Badge>
+        <span class="space" />
+        <Actions run={run} reload={reload} />
+      </div>
+      <p class="soft">
+        {shown(run.model)} in <a href={href(["machines", run.machine])}>{run.machine}</a>, {run.mode}, {time(run.created)}
+      </p>
+      {run.reason && <p class="warning">{shown(run.reason)}</p>}
+      <Problem error={error ?? (live ? undefined : lost)} />
+      <Question run={run} done={reload} />
+      <Budgets run={run} start={c.start} />
+      <Plan c={c} />
+      {c.tries.length > 0 && (
+        <div class="tries">{c.tries.map((t, i) => t?.run && <TryView key={t.run} row={t} number={i + 1} />)}</div>
+      )}
+      <Talk c={c} machine={run.machine} />
+    </>
+  );
+}

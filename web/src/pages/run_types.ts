@@ -1,0 +1,27 @@
+import type { Report } from "./transcript";
+
+export interface Run {
+  id: string;
+  owner: string;
+  machine: string;
+  model: string;
+  task: string;
+  mode: string;
+  state: "running" | "waiting" | "interrupted" | "ended";
+  status?: string;
+  reason?: string;
+  question?: { question?: string; options?: string[] };
+  created: string;
+  turns: number;
+  calls: number;
+  tokens: number;
+  cost_micro: number;
+  wall_ms: number;
+  report?: Report;
+}
+
+/** The kind of badge that its state has. */
+export function stateKind(run: Run): string {
+  if (run.state === "ended") return run.status === "done" ? "good" : "bad";
+  return run.state === "running" ? "running" : "warn";
+}
