@@ -81,7 +81,7 @@ class Tab:
         """Closes the tab; it must have made no error and have kept its policy."""
         faults = self.faults()
         self.close()
-        assert faults == []
+        assert faults == [], faults
 
 
 def need_browser():

@@ -5,7 +5,6 @@ import urllib.parse
 from daemon import Daemon, Refused, TcpClient
 
 
-
 class Page(TcpClient):
     """What the page may do: a client with the token of a session."""
 

@@ -43,3 +43,90 @@ def test_a_named_step_is_taken(tab, daemon, box):
     tab.key("Enter")
     tab.shown(".step:has-text('before-lunch')")
     assert daemon.get(f"/v1/machines/{box}/steps")["steps"][0]["name"] == "before-lunch"
+
+
+# ---- terminals ----
+
+SCREEN = "document.querySelector('.xterm-rows')?.innerText"
+
+
+def test_a_terminal_runs_what_is_typed_and_outlives_the_page(tab, daemon, box):
+    show(tab, box, "terminals")
+    tab.click("text=New terminal")
+    tab.click(".xterm")
+    tab.type("echo $((6 * 7))-is-it; stty size\n")
+    tab.until(f"{SCREEN}.includes('42-is-it')")
+    tab.reload()
+    tab.until(f"{SCREEN}?.includes('42-is-it')")
+    tab.click(".xterm")
+    tab.type("echo $((7 * 7))-again\n")
+    tab.until(f"{SCREEN}.includes('49-again')")
+    tab.click("text=Close terminal")
+    tab.reads("No terminal is open.")
+    assert daemon.get(f"/v1/machines/{box}/execs", state="running")["execs"] == []
+
+
+def test_two_terminals_are_beside_each_other(tab, box):
+    show(tab, box, "terminals")
+    for name in ("one", "two"):
+        tab.click("text=New terminal")
+        tab.shown(f"[aria-pressed=true]:has-text('{2 if name == 'two' else 1}:')")
+        tab.click(".xterm >> visible=true")
+        tab.type(f"echo is-{name}\n")
+        tab.until(f"[...document.querySelectorAll('.xterm-rows')].some((r) => r.innerText.includes('is-{name}'))")
+    tab.click("button:has-text('1:')")
+    tab.until("document.querySelectorAll('.xterm-rows')[0].checkVisibility() && document.querySelectorAll('.xterm-rows').length === 2")
+
+
+def test_a_terminal_goes_on_after_a_lost_connection(tab, daemon, box):
+    show(tab, box, "terminals")
+    tab.click("text=New terminal")
+    tab.click(".xterm")
+    tab.type("x=kept\n")
+    tab.until(f"{SCREEN}.includes('x=kept')")
+    daemon.kill()
+    tab.reads("Connection lost")
+    daemon.start()
+    tab.gone("[role=status]:has-text('lost')")
+    tab.click(".xterm")
+    tab.type("echo still-$x\n")
+    tab.until(f"{SCREEN}.includes('still-kept')")
+
+
+def test_much_output_does_not_stop_the_page(tab, box):
+    show(tab, box, "terminals")
+    tab.click("text=New terminal")
+    tab.click(".xterm")
+    tab.type("seq 1 1000000; echo the-end\n")
+    tab.until(f"{SCREEN}.includes('1000000')")
+    tab.click("#tab-commands")
+    tab.shown("[aria-label='Commands, newest first']")
+
+
+def test_colours_and_sequences_of_a_machine_keep_the_policy(tab, box):
+    """Styles that a terminal needs are not forbidden by the policy; the tab would have faults."""
+    show(tab, box, "terminals")
+    tab.click("text=New terminal")
+    tab.click(".xterm")
+    tab.type(r"printf '\033[38;2;120;10;20mred\033[0m \033[44mblue\033[0m \033]0;<img src=x>\007'; echo done" + "\n")
+    tab.until("[...document.querySelectorAll('.xterm-rows span')].some((s) => getComputedStyle(s).color === 'rgb(120, 10, 20)')")
+
+
+# ---- commands ----
+
+def test_a_command_is_run_and_its_output_comes_while_it_runs(tab, daemon, box):
+    show(tab, box, "commands")
+    tab.fill("[aria-label=Command]", "echo ready; echo wrong >&2; read -r x < <(sleep 1000)")
+    tab.click("button:text('Run')")
+    tab.shown(".output .stdout:has-text('ready')")
+    tab.shown(".output .stderr:has-text('wrong')")
+    tab.shown("section .badge:text('running')")
+    tab.click("button:text('Kill')")
+    tab.gone("section .badge:text('running')")
+
+
+def test_output_is_text_whatever_it_contains(tab, daemon, box):
+    daemon.exec(box, "printf '<img src=x onerror=alert(1)><script>alert(2)</script>'")
+    show(tab, box, "commands")
+    tab.shown(".output:has-text('<script>alert(2)</script>')")
+    assert tab.count(".output img, .output script") == 0

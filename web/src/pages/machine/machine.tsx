@@ -7,6 +7,8 @@ import { Act, Badge, Loading, Problem, Tabs } from "../../ui/basics";
 import { confirmDialog } from "../../ui/dialog";
 import { bytes, shown, time } from "../../ui/format";
 import { useLoad } from "../../ui/load";
+import { Commands } from "./commands";
+import { Terminals } from "./terminals";
 import { Timeline } from "./timeline";
 
 export interface PartProps {
@@ -16,6 +18,8 @@ export interface PartProps {
 
 const tabs: { name: string; title: string; show: FunctionComponent<PartProps> }[] = [
   { name: "timeline", title: "Timeline", show: Timeline },
+  { name: "terminals", title: "Terminals", show: Terminals },
+  { name: "commands", title: "Commands", show: Commands },
 ];
 
 function Actions({ machine, path }: PartProps) {

@@ -1,0 +1,115 @@
+// Terminals of a machine. Each is a command of the machine, so it goes on while no page shows it,
+// and a page that attaches again gets the output that it missed.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { api } from "../../api";
+import { dark } from "../../theme";
+import type { Exec } from "../../types";
+import { Act, Empty, Loading, Problem } from "../../ui/basics";
+import { commandLine, shown } from "../../ui/format";
+import { useLoad } from "../../ui/load";
+import { Attached, type AttachedState } from "./attached";
+import type { PartProps } from "./machine";
+import type { Screen } from "./screen";
+
+const SHELL = "exec $(command -v bash || command -v sh) -l";
+const NAME = "console-"; // begins the names of terminals that a page started
+
+function stateText(state: AttachedState): string {
+  if (state === "connecting") return "Connecting…";
+  if (state === "lost") return "Connection lost. Trying again…";
+  if (state === "open") return "";
+  return `The command has ended with status ${state.ended.status}.`;
+}
+
+function TerminalView({ path, exec, visible }: { path: string; exec: string; visible: boolean }) {
+  const ref = useRef<HTMLDivElement>(null);
+  const screen = useRef<Screen>(undefined);
+  const [state, setState] = useState<AttachedState>("connecting");
+  const [error, setError] = useState<Error>();
+
+  useEffect(() => {
+    let attached: Attached | undefined;
+    let gone = false;
+    const resized = new ResizeObserver(() => ref.current?.offsetParent && screen.current?.fit());
+    import("./screen")
+      .then(({ screenOpen }) => {
+        if (gone || !ref.current) return;
+        screen.current = screenOpen(ref.current, dark.value);
+        resized.observe(ref.current);
+        attached = new Attached(path, exec, screen.current, setState);
+        screen.current.terminal.focus();
+      })
+      .catch(setError);
+    return () => {
+      gone = true;
+      resized.disconnect();
+      attached?.stop();
+      screen.current?.dispose();
+    };
+  }, [path, exec]);
+
+  useEffect(() => screen.current?.paint(dark.value), [dark.value]);
+
+  useEffect(() => {
+    if (visible) screen.current?.terminal.focus();
+  }, [visible]);
+
+  return (
+    <div hidden={!visible}>
+      <Problem error={error} />
+      <div class="terminal" ref={ref} />
+      <p class="soft" role="status">{stateText(state)}</p>
+    </div>
+  );
+}
+
+export function Terminals({ machine, path }: PartProps) {
+  const [mine, setMine] = useState<string[]>([]); // opened on this page, also if they have ended
+  const [picked, setPicked] = useState<string>();
+  const [closed, setClosed] = useState(new Set<string>());
+  const { data, error } = useLoad(
+    (signal) => api.get<{ execs: Exec[] }>(`${path}/execs`, { state: "running", limit: 1000 }, signal),
+    [machine.id],
+    (e) => e.machine === machine.id,
+    5000,
+  );
+  const running = (data?.execs ?? []).filter((x) => x.terminal);
+  const names = new Map(running.map((x) => [x.id, x.name?.startsWith(NAME) ? "shell" : (x.name ?? commandLine(x.argv))]));
+  const all = [...new Set([...running.map((x) => x.id).reverse(), ...mine])].filter((id) => !closed.has(id));
+  const current = picked && all.includes(picked) ? picked : all[0];
+
+  const start = async () => {
+    const made = await api.post<Exec>(`${path}/execs`, {
+      command: SHELL,
+      name: NAME + Date.now().toString(36),
+      terminal: true,
+      background: true,
+      env: { TERM: "xterm-256color", COLORTERM: "truecolor" },
+    });
+    setMine([...mine, made.id]);
+    setPicked(made.id);
+  };
+  const end = async (id: string) => {
+    if (names.has(id)) await api.remove(`${path}/execs/${id}`);
+    setClosed(new Set(closed).add(id));
+  };
+
+  return (
+    <>
+      <div class="bar" role="group" aria-label="Terminals">
+        {all.map((id, i) => (
+          <button key={id} type="button" aria-pressed={id === current} onClick={() => setPicked(id)}>
+            {i + 1}:&nbsp;<span class="clip">{shown(names.get(id) ?? "ended")}</span>
+          </button>
+        ))}
+        <Act class="primary" run={start}>New terminal</Act>
+        <span class="space" />
+        {current && <Act class="danger" run={() => end(current)}>Close terminal</Act>}
+      </div>
+      <Problem error={error} />
+      {!data && !error && <Loading />}
+      {data && all.length === 0 && <Empty>No terminal is open. Terminals go on when you leave this page.</Empty>}
+      {all.map((id) => <TerminalView key={id} path={path} exec={id} visible={id === current} />)}
+    </>
+  );
+}
