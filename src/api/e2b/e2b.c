@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "api/call.h"
+#include "api/e2b/data.h"
 #include "api/e2b/inner.h"
 #include "api/e2b/key.h"
 #include "base/alloc.h"
@@ -24,6 +25,7 @@ struct e2b_face {
     e2b_caller_fn *caller;
     e2b_listen_fn *listen;
     void *arg;
+    struct e2b_data *data;
     size_t busy;
     bool freed; /* e2b_face_free() was called: the last call to end frees this */
 };
@@ -32,10 +34,13 @@ struct e2b_face *e2b_face_new(struct service *service, e2b_caller_fn *caller, e2
                               void *arg) {
     struct e2b_face *f = xnew(struct e2b_face);
     *f = (struct e2b_face){.service = service, .caller = caller, .listen = listen, .arg = arg};
+    f->data = e2b_data_new(service);
     return f;
 }
 
 void e2b_face_free(struct e2b_face *f) {
+    if (f)
+        e2b_data_free(TAKE(f->data));
     if (f && f->busy)
         f->freed = true;
     else
@@ -324,6 +329,8 @@ bool e2b_face_take(struct e2b_face *f, struct http_exchange *x) {
     struct http_text param = {NULL, 0};
     struct err err;
     bool known;
+    if (e2b_data_take(f->data, x))
+        return true;
     if (http_text_is(x->head->path, "/e2b/key") && http_text_is(x->head->method, "POST")) {
         take_key(f, x);
         return true;

@@ -26,8 +26,11 @@ static int token_of(const struct live *l, enum machine_token_use use, char ret[M
 int service_machine_token(struct service *s, const struct caller *who, const char *ref,
                           enum machine_token_use use, char ret[MACHINE_TOKEN_SIZE],
                           struct err *err) {
-    const struct live *l =
-        allow(who, SCOPE_RUN, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
+    const struct live *l = who ? NULL : map_get(&s->machines, ref);
+    if (who && allow(who, SCOPE_RUN, err) == 0)
+        l = live_find(s, who, ref, LIVE_ANY, err);
+    else if (!who && !l)
+        err_set(err, ERR_NOT_FOUND, "machine '%.20s' does not exist", ref);
     return l ? token_of(l, use, ret, err) : -1;
 }
 

@@ -17,6 +17,7 @@ enum machine_token_use {
     MACHINE_TOKEN_USES
 };
 
+/* who NULL: for a front end that checks what a client computed from the token. */
 int service_machine_token(struct service *s, const struct caller *who, const char *ref,
                           enum machine_token_use use, char ret[MACHINE_TOKEN_SIZE],
                           struct err *err);

@@ -1,0 +1,148 @@
+#include "api/e2b/data.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/e2b/failures.h"
+#include "api/e2b/inner.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/defer.h"
+
+enum { CONTROL_PORT = 49983 };
+
+struct e2b_data {
+    struct service *service;
+    struct failures failures;
+};
+
+struct e2b_data *e2b_data_new(struct service *service) {
+    struct e2b_data *d = xnew(struct e2b_data);
+    *d = (struct e2b_data){.service = service};
+    return d;
+}
+
+void e2b_data_free(struct e2b_data *d) {
+    free(d);
+}
+
+/* ---- answers ---- */
+
+static void data_answer(struct http_exchange *x, int status, const struct buf *text,
+                        const struct http_pair *more) {
+    http_reply(x, status,
+               HTTP_FIELDS({"Content-Type", "application/json"}, {"Cache-Control", "no-store"},
+                           {"X-Content-Type-Options", "nosniff"},
+                           more ? *more : (struct http_pair){0}),
+               text->data, text->len);
+}
+
+static void data_refuse(struct http_exchange *x, int status, const char *message,
+                        const struct http_pair *more) {
+    struct buf text DEFER(buf_done) = BUF(1024);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_u64(&j, "code", (uint64_t)status);
+    jot_string(&j, "message", message);
+    jot_end(&j, '}');
+    data_answer(x, status, &text, more);
+}
+
+/* The words are those by which clients tell a sandbox that is gone from other failures. */
+static void data_gone(struct http_exchange *x, struct http_text label) {
+    struct buf text DEFER(buf_done) = BUF(1024);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_bytes(&j, "sandboxId", label.s, label.n < ID_LABEL_SIZE ? label.n : 0);
+    jot_string(&j, "message", "The sandbox was not found");
+    jot_u64(&j, "code", 502);
+    jot_end(&j, '}');
+    data_answer(x, 502, &text, NULL);
+}
+
+/* ---- the sandbox ---- */
+
+/* A sandbox that runs, its token, and a caller that acts for its owner. */
+struct target {
+    char id[ID_SIZE];
+    char token[MACHINE_TOKEN_SIZE];
+    struct caller owner;
+    bool runs;
+};
+
+static void target_came(void *arg, const struct machine_view *v, const struct err *err) {
+    struct target *t = arg;
+    struct e2b_sandbox b;
+    if (err || !e2b_sandbox_read(v, &b))
+        return;
+    t->runs = strcmp(b.state, "running") == 0;
+    e2b_sandbox_done(&b);
+}
+
+static bool find_target(struct e2b_data *d, const struct http_exchange *x, struct http_text label,
+                        struct target *ret) {
+    struct err err;
+    *ret = (struct target){.runs = false};
+    if (!id_from_label(label.s, label.n, 'm', ret->id) ||
+        service_machine_token(d->service, NULL, ret->id, MACHINE_TOKEN_CONTROL, ret->token, &err) <
+            0 ||
+        service_caller_by_machine_token(d->service, ret->id, MACHINE_TOKEN_CONTROL, ret->token,
+                                        MACHINE_TOKEN_SIZE - 1, x->peer->text, &ret->owner,
+                                        &err) < 0)
+        return false;
+    service_show(d->service, &ret->owner, ret->id, target_came, ret); /* answers at once */
+    return ret->runs;
+}
+
+/* ---- the token ---- */
+
+static bool has_token(struct e2b_data *d, const struct http_exchange *x, const struct target *t) {
+    struct http_text given = http_field_only(x->head, "X-Access-Token");
+    struct caller who;
+    struct err err;
+    return given.s &&
+           service_caller_by_machine_token(d->service, t->id, MACHINE_TOKEN_CONTROL, given.s,
+                                           given.n, x->peer->text, &who, &err) == 0;
+}
+
+/* A token that is right counts even if the client's address failed often: others may share it. */
+static void refuse_token(struct e2b_data *d, struct http_exchange *x) {
+    uint64_t now_ms = loop_now_ms(http_loop(x));
+    uint64_t wait_s = failures_wait_s(&d->failures, x->peer->text, now_ms);
+    char seconds[24];
+    snprintf(seconds, sizeof(seconds), "%llu", (unsigned long long)wait_s);
+    if (wait_s) {
+        data_refuse(x, 429, "too many requests with a wrong token",
+                    &(struct http_pair){"Retry-After", seconds});
+        return;
+    }
+    failures_add(&d->failures, x->peer->text, now_ms);
+    data_refuse(x, 401, "unauthorized access, please provide a valid access token", NULL);
+}
+
+/* ---- requests ---- */
+
+static bool is_control(struct http_text port) {
+    char text[8];
+    snprintf(text, sizeof(text), "%d", CONTROL_PORT);
+    return !port.s || http_text_is(port, text);
+}
+
+bool e2b_data_take(struct e2b_data *d, struct http_exchange *x) {
+    struct http_text label = http_field_only(x->head, "E2b-Sandbox-Id");
+    struct target target;
+    if (!http_field_find(x->head, "E2b-Sandbox-Id"))
+        return false;
+    if (!label.s || !find_target(d, x, label, &target))
+        data_gone(x, label);
+    else if (!is_control(http_field_only(x->head, "E2b-Sandbox-Port")))
+        data_gone(x, label);
+    else if (http_text_is(x->head->path, "/health"))
+        http_reply(x, 204, NULL, NULL, 0);
+    else if (!has_token(d, x, &target))
+        refuse_token(d, x);
+    else
+        data_refuse(x, 404, "this path does not exist", NULL);
+    return true;
+}
