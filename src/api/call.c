@@ -259,6 +259,13 @@ void call_abandon(struct call *c) {
     call_free(c);
 }
 
+void call_needs_upgrade(struct call *c) {
+    struct err err;
+    err_set(&err, ERR_INVALID,
+            "this path requires a WebSocket: send the headers of a WebSocket upgrade");
+    call_error_status(c, 426, &err);
+}
+
 struct ws *call_upgrade(struct call *c, const struct ws_handler *handler, void *user) {
     c->status = 101;
     struct ws *ws = ws_upgrade(c->http, handler, user);

@@ -108,6 +108,8 @@ void call_forget(struct call *c);
 
 /* Turns the connection into a WebSocket and ends the call. NULL: refused and answered. */
 struct ws *call_upgrade(struct call *c, const struct ws_handler *handler, void *user);
+/* Answers a request that does not ask for a WebSocket. */
+void call_needs_upgrade(struct call *c);
 
 bool call_is_gone(const struct call *c);
 

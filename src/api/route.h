@@ -100,6 +100,8 @@ void api_file_watch(struct call *c);
 /* tickets.c */
 void api_ticket_read(struct call *c);
 void api_ticket_write(struct call *c);
+/* forward.c */
+void api_forward(struct call *c);
 /* net.c */
 void api_net_show(struct call *c);
 void api_net_add(struct call *c);

@@ -252,6 +252,13 @@ const struct route routes[] = {
     {"DELETE", M "/exposures/{}", "expose_remove", SCOPE_RUN, BODY_NONE, NULL, &exposures_schema,
      200, NULL, "Stop exposing a port and close its connections",
      "-X DELETE $URL/v1/machines/$M/exposures/8000", api_expose_remove, NULL},
+    {"GET", M "/forward/{}", "forward", SCOPE_RUN, BODY_NONE, NULL, NULL, 101,
+     "application/octet-stream",
+     "Connect to a TCP port of a machine over a WebSocket: binary messages are bytes, the text "
+     "message {\"type\":\"end\"} ends those of its sender",
+     "-N --max-time 2 -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: "
+     "13' -H 'Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==' $URL/v1/machines/$M/forward/5432",
+     api_forward, NULL},
     {"GET", M "/grants", "grant_list", SCOPE_READ, BODY_NONE, NULL, &grants_schema, 200, NULL,
      "List grants: directories, files, variables, secrets, repositories and databases",
      "$URL/v1/machines/$M/grants", api_grant_list, NULL},
@@ -641,12 +648,13 @@ const struct route *route_find(struct http_text method, struct http_text path,
 static const char *param_name(const char *path, const char *at) {
     static const struct {
         const char *before, *name;
-    } rows[] = {{"/machines/", "machine"}, {"/execs/", "exec"},    {"/tokens/", "token"},
-                {"/pending/", "item"},     {"/rules/", "rule"},    {"/steps/", "step"},
-                {"/secrets/", "secret"},   {"/runs/", "run"},      {"/changesets/", "changeset"},
-                {"/builds/", "build"},     {"/files/", "archive"}, {"/images/", "image"},
-                {"/exposures/", "port"},   {"/grants/", "grant"},  {"/boxes/", "box"},
-                {"/volumes/", "volume"},   {"/logins/", "login"},  {"/transfers/", "ticket"}};
+    } rows[] = {{"/machines/", "machine"}, {"/execs/", "exec"},     {"/tokens/", "token"},
+                {"/pending/", "item"},     {"/rules/", "rule"},     {"/steps/", "step"},
+                {"/secrets/", "secret"},   {"/runs/", "run"},       {"/changesets/", "changeset"},
+                {"/builds/", "build"},     {"/files/", "archive"},  {"/images/", "image"},
+                {"/exposures/", "port"},   {"/forward/", "port"},   {"/grants/", "grant"},
+                {"/boxes/", "box"},        {"/volumes/", "volume"}, {"/logins/", "login"},
+                {"/transfers/", "ticket"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         size_t n = strlen(rows[i].before);
         if ((size_t)(at - path) >= n && memcmp(at - n, rows[i].before, n) == 0)

@@ -221,9 +221,7 @@ void api_terminal(struct call *c) {
     struct exec *x;
     struct exec_view view;
     if (!c->http->head->upgrade) {
-        err_set(&err, ERR_INVALID,
-                "this path requires a WebSocket: send the headers of a WebSocket upgrade");
-        call_error_status(c, 426, &err);
+        call_needs_upgrade(c);
         return;
     }
     if (!id) {

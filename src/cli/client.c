@@ -299,6 +299,18 @@ int client_answer(struct http_client *http, const struct http_head **ret, struct
     return take_head(http, ret, &told, err);
 }
 
+struct ws_client *client_websocket(const struct client *c, struct http_client *http,
+                                   const char *target, size_t message_max, struct err *err) {
+    const struct http_pair fields[] = {{c->bearer[0] ? "Authorization" : NULL, c->bearer},
+                                       {NULL, NULL}};
+    int status = 0;
+    bool told;
+    struct ws_client *ws = ws_client_open(http, target, fields, message_max, &status, err);
+    if (!ws && status)
+        refusal(http, status, &told, err);
+    return ws;
+}
+
 /* Where the body of an answer goes. A repeated request replaces what was received before. */
 struct taker {
     int (*take)(const struct taker *t, struct http_client *http, struct err *err);

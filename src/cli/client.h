@@ -15,6 +15,7 @@
 #include "base/jot.h"
 #include "io/http_client.h"
 #include "io/place.h"
+#include "io/ws_client.h"
 
 enum { CLIENT_BODY_MAX = 256 << 20, CLIENT_TARGET_SIZE = 8192 };
 
@@ -74,6 +75,10 @@ struct client_request {
 int client_send(struct client *c, struct http_client *http, const struct client_request *r,
                 struct err *err);
 int client_answer(struct http_client *http, const struct http_head **ret, struct err *err);
+
+/* Opens a WebSocket. An error of the daemon becomes *err. */
+struct ws_client *client_websocket(const struct client *c, struct http_client *http,
+                                   const char *target, size_t message_max, struct err *err);
 
 /* Sends a request and reads the JSON answer. The caller owns *ret; NULL: discard the answer. */
 int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err);

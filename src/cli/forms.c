@@ -36,6 +36,10 @@ const char steps_notes[] = "In the list, * marks the durable step: the newest on
                            "cannot be restored; its row\n"
                            "says why.";
 
+const char forward_notes[] = "LOCAL is a port of this host (default: PORT; 0: a free port). Runs "
+                             "until it is interrupted, or\n"
+                             "until the machine has ended.";
+
 const struct form expose_forms[] = {
     {"MACHINE PORT", "make a port of the machine reachable and print its URL, with a token"},
     {"MACHINE", "list the machine's ports that are reachable"},

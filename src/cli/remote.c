@@ -163,8 +163,6 @@ static int open_stream(struct session *s, const int *fds, size_t count, struct e
 static int open_screen(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     char attach[CLIENT_TARGET_SIZE], offset[24];
-    const struct http_pair fields[] = {
-        {r->client->bearer[0] ? "Authorization" : NULL, r->client->bearer}, {NULL, NULL}};
     snprintf(offset, sizeof(offset), "%" PRIu64, r->shown);
     if (client_target(attach, err, "/v1/machines/%s/pty?exec=%s&offset=%s&wait=1", r->id, r->exec,
                       offset) < 0)
@@ -176,7 +174,7 @@ static int open_screen(struct session *s, struct err *err) {
     http_client_freep(&r->screen);
     r->screen = client_again(r->client, err);
     if (r->screen)
-        r->ws = ws_client_open(r->screen, attach, fields, MESSAGE_MAX, err);
+        r->ws = client_websocket(r->client, r->screen, attach, MESSAGE_MAX, err);
     return r->ws ? take_messages(s, err) : -1;
 }
 

@@ -50,8 +50,10 @@ static bool claim_fds(struct conn *c) {
 
 /* Resets the exchange (one request and its answer) for the next request. */
 static void exchange_reset(struct conn *c) {
-    c->x = (struct http_exchange){
-        .head = &c->head, .peer = &c->peer, .body_ms = c->server->config.body_ms};
+    c->x = (struct http_exchange){.head = &c->head,
+                                  .peer = &c->peer,
+                                  .body_ms = c->server->config.body_ms,
+                                  .write_ms = c->server->config.write_ms};
     c->take = TAKE_NOTHING;
     c->on_bytes = NULL;
     c->body_max = c->body_got = c->body_window = 0;
@@ -477,7 +479,7 @@ static enum conn_wait http_conn_wait_for(const struct conn *c) {
     if (c->state == CONN_LINGER)
         return WAIT_LINGER;
     if (http_out_pending(&c->out))
-        return WAIT_WRITE;
+        return c->state == CONN_RAW && !c->x.write_ms ? WAIT_NONE : WAIT_WRITE;
     if (c->state == CONN_HEAD)
         return c->in_end || !c->served ? WAIT_HEAD : WAIT_IDLE;
     if (wants_body(c) && c->x.body_ms)

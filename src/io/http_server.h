@@ -54,6 +54,7 @@ struct http_exchange {
     http_exchange_fn *on_gone;  /* the peer disconnected or was too slow; called at most once */
     http_exchange_fn *on_drain; /* after http_write() returned false: there is room again */
     unsigned body_ms;           /* from the config; 0: the peer may be silent while it sends */
+    unsigned write_ms;          /* from the config; 0: the peer may leave bytes unread */
 
     /*
      * Descriptors that came with the request (unix only). To take one, replace it by -1; the others

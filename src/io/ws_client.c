@@ -36,7 +36,7 @@ static int check_answer(const struct http_head *h, const char *key, struct err *
 }
 
 static int shake_hands(struct http_client *http, const char *target, const struct http_pair *fields,
-                       struct err *err) {
+                       int *ret_status, struct err *err) {
     enum { FIELDS_MAX = 16 };
     uint8_t random[16];
     char key[WS_KEY_SIZE];
@@ -57,13 +57,15 @@ static int shake_hands(struct http_client *http, const char *target, const struc
     struct http_request request = {.method = "GET", .target = target, .fields = all};
     if (http_client_send(http, &request, err) < 0 || http_client_answer(http, &answer, err) < 0)
         return -1;
+    if (answer->status != 101 && ret_status)
+        *ret_status = answer->status;
     return check_answer(answer, key, err);
 }
 
 struct ws_client *ws_client_open(struct http_client *http, const char *target,
                                  const struct http_pair *fields, size_t message_max,
-                                 struct err *err) {
-    if (shake_hands(http, target, fields, err) < 0)
+                                 int *ret_status, struct err *err) {
+    if (shake_hands(http, target, fields, ret_status, err) < 0)
         return NULL;
     struct ws_client *ws = xnew(struct ws_client);
     ws->http = http;

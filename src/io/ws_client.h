@@ -13,11 +13,12 @@ struct ws_client;
 
 /*
  * Sends the upgrade request and checks the answer. The caller still owns the client and must not
- * free it before the WebSocket.
+ * free it before the WebSocket. *ret_status (may be NULL): the HTTP status of a refusal, whose body
+ * the caller may read then; otherwise unchanged.
  */
 struct ws_client *ws_client_open(struct http_client *http, const char *target,
                                  const struct http_pair *fields, size_t message_max,
-                                 struct err *err);
+                                 int *ret_status, struct err *err);
 void ws_client_free(struct ws_client *ws);
 void ws_client_freep(struct ws_client **ws);
 

@@ -427,6 +427,9 @@ int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_FDS], str
 int box_dial(struct spawner *s, const struct box *box, uint16_t port, struct err *err) {
     int ns DEFER_CLOSE = open_netns(s, box);
     int fd = ns < 0 ? ns : netns_dial(&s->net, ns, netns_loopback, port);
+    if (fd == -ECONNREFUSED)
+        return err_set(err, ERR_BUSY, "no program in machine '%s' listens on port %u", box->id,
+                       port);
     return fd < 0 ? err_num(err, fd, "cannot connect to port %u of machine '%s'", port, box->id)
                   : fd;
 }

@@ -187,7 +187,9 @@ UNSUPPORTED = {
     "`--dir`, `--file`, `--repo`, `--db`, `--volume`, `carrel grant`": [
         made(grants=[{"kind": "env", "what": "A", "value": "b"}]), made(volumes=[{"name": "data", "at": "/data"}]),
         lambda k: k.post("grants", {"kind": "env", "what": "A", "value": "b"})],
-    "`--guard`, `carrel expose`": [made(guard=True), lambda k: k.post("exposures", {"port": 80})],
+    "`--guard`, `carrel expose`, `carrel forward`": [
+        made(guard=True), lambda k: k.post("exposures", {"port": 80}),
+        lambda k: k.d.request("GET", f"{k.at}/forward/80", headers={"Connection": "Upgrade", "Upgrade": "websocket"})],
     "`--pids`": [made(limits={"pids": 9}), lambda k: k.d.patch(k.at, {"limits": {"pids": 9}})],
 }
 

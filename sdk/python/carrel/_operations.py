@@ -19,6 +19,7 @@ OPERATIONS: Dict[str, Tuple[str, str, Tuple[str, ...]]] = {
     "expose_list": ("GET", "/v1/machines/{machine}/exposures", ()),
     "expose": ("POST", "/v1/machines/{machine}/exposures", ()),
     "expose_remove": ("DELETE", "/v1/machines/{machine}/exposures/{port}", ()),
+    "forward": ("GET", "/v1/machines/{machine}/forward/{port}", ()),
     "grant_list": ("GET", "/v1/machines/{machine}/grants", ()),
     "grant_add": ("POST", "/v1/machines/{machine}/grants", ()),
     "grant_diff": ("GET", "/v1/machines/{machine}/grants/{grant}/diff", ()),

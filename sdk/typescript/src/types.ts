@@ -1556,6 +1556,8 @@ export interface Operations {
   expose: { params: { machine: string }; body: ExposeRequest; answer: Exposure; event: never };
   /** Stop exposing a port and close its connections */
   expose_remove: { params: { machine: string; port: string }; body: undefined; answer: Exposures; event: never };
+  /** Connect to a TCP port of a machine over a WebSocket: binary messages are bytes, the text message {"type":"end"} ends those of its sender */
+  forward: { params: { machine: string; port: string }; body: undefined; answer: Uint8Array; event: never };
   /** List grants: directories, files, variables, secrets, repositories and databases */
   grant_list: { params: { machine: string }; body: undefined; answer: Grants; event: never };
   /** Add a grant; a token needs the scope admin */
@@ -1771,6 +1773,7 @@ export const operations: Record<keyof Operations, [string, string]> = {
   expose_list: ["GET", "/v1/machines/{machine}/exposures"],
   expose: ["POST", "/v1/machines/{machine}/exposures"],
   expose_remove: ["DELETE", "/v1/machines/{machine}/exposures/{port}"],
+  forward: ["GET", "/v1/machines/{machine}/forward/{port}"],
   grant_list: ["GET", "/v1/machines/{machine}/grants"],
   grant_add: ["POST", "/v1/machines/{machine}/grants"],
   grant_diff: ["GET", "/v1/machines/{machine}/grants/{grant}/diff"],

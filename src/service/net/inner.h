@@ -25,6 +25,7 @@ struct live_net {
     bool cutting;
     struct loop_call cut;        /* closes the network if the taint cannot be stored */
     struct exposures *exposures; /* exposed ports; NULL: none */
+    unsigned forwards;           /* connections of net/forward.h */
     /* whether the machine trusts its certificate authority */
     enum { TRUST_NONE, TRUST_GOING, TRUST_THERE } trust;
     bool opening;                   /* the gate's sockets in the machine were requested */

@@ -370,7 +370,8 @@ static void a_websocket_is_a_conversation(void **state) {
     struct err err = {0};
     struct ws_event e;
     char *big_message DEFER_FREE = calloc(1, 200000);
-    struct ws_client *ws DEFER(ws_client_freep) = ws_client_open(c, "/ws", NULL, 1 << 20, &err);
+    struct ws_client *ws DEFER(ws_client_freep) =
+        ws_client_open(c, "/ws", NULL, 1 << 20, NULL, &err);
     (void)state;
     assert_non_null(ws);
     assert_int_equal(ws_client_next(ws, 0, &e, &err), 0);
@@ -401,10 +402,13 @@ static void a_client_closes_a_websocket(void **state) {
     struct err err = {0};
     struct ws_event e;
     (void)state;
-    assert_null(ws_client_open(c, "/none", NULL, 1 << 20, &err));
+    int status = 0;
+    assert_null(ws_client_open(c, "/none", NULL, 1 << 20, &status, &err));
+    assert_int_equal(status, 404);
     assert_int_equal(err.code, ERR_NOT_FOUND);
-    assert_null(ws_client_open(c, "/hello", NULL, 1 << 20, &err));
-    struct ws_client *ws DEFER(ws_client_freep) = ws_client_open(c, "/ws", NULL, 1 << 20, &err);
+    assert_null(ws_client_open(c, "/hello", NULL, 1 << 20, NULL, &err));
+    struct ws_client *ws DEFER(ws_client_freep) =
+        ws_client_open(c, "/ws", NULL, 1 << 20, NULL, &err);
     assert_non_null(ws);
     assert_int_equal(ws_client_close(ws, WS_NORMAL, "done", &err), 0);
     assert_int_equal(ws_client_next(ws, 5000, &e, &err), 1);
