@@ -8,6 +8,9 @@ import { confirmDialog } from "../../ui/dialog";
 import { bytes, shown, time } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Commands } from "./commands";
+import { Files } from "./files";
+import { Grants } from "./grants";
+import { NetworkPart } from "./network";
 import { Terminals } from "./terminals";
 import { Timeline } from "./timeline";
 
@@ -20,6 +23,9 @@ const tabs: { name: string; title: string; show: FunctionComponent<PartProps> }[
   { name: "timeline", title: "Timeline", show: Timeline },
   { name: "terminals", title: "Terminals", show: Terminals },
   { name: "commands", title: "Commands", show: Commands },
+  { name: "files", title: "Files", show: Files },
+  { name: "network", title: "Network", show: NetworkPart },
+  { name: "grants", title: "Grants and ports", show: Grants },
 ];
 
 function Actions({ machine, path }: PartProps) {

@@ -1,0 +1,140 @@
+// What a machine was given: granted objects, which can be revoked, and ports that can be reached.
+import { useState } from "preact/hooks";
+import { api, at } from "../../api";
+import type { Grant, Port } from "../../types";
+import { Act, Badge, Copy, Empty, Field, Loading, Problem } from "../../ui/basics";
+import { FormDialog, openDialog } from "../../ui/dialog";
+import { shown, time } from "../../ui/format";
+import { useLoad } from "../../ui/load";
+import type { PartProps } from "./machine";
+
+function SecretForm({ path, done, close }: { path: string; done: () => void; close: () => void }) {
+  const secrets = useLoad((signal) => api.get<{ secrets: { name: string }[] }>("/v1/secrets", {}, signal), []);
+  const [what, setWhat] = useState("");
+  const [host, setHost] = useState("");
+  const names = (secrets.data?.secrets ?? []).map((s) => s.name);
+  const submit = async () => {
+    await api.post(`${path}/grants`, { kind: "secret", what: what || names[0], at: host });
+    done();
+  };
+  return (
+    <FormDialog title="Grant a secret" action="Grant" submit={submit} close={close}>
+      <p>The machine sees a placeholder. Only requests to this host carry the value.</p>
+      <Problem error={secrets.error} />
+      {secrets.data && names.length === 0 && <Empty>There are no secrets: see carrel secret --help.</Empty>}
+      <Field label="Secret">
+        <select value={what || names[0]} onChange={(e) => setWhat(e.currentTarget.value)}>
+          {names.map((name) => <option key={name} value={name}>{name}</option>)}
+        </select>
+      </Field>
+      <Field label="Host" hint="such as api.github.com">
+        <input value={host} onInput={(e) => setHost(e.currentTarget.value)} required />
+      </Field>
+    </FormDialog>
+  );
+}
+
+function PortForm({ path, done, close }: { path: string; done: (url: string) => void; close: () => void }) {
+  const [port, setPort] = useState("");
+  const submit = async () => {
+    const made = await api.post<Port>(`${path}/exposures`, { port: Number(port) });
+    done(made.url);
+  };
+  return (
+    <FormDialog title="Expose a port" action="Expose" submit={submit} close={close}>
+      <p>The port gets an address of its own, another origin than this page. Its URL holds a token.</p>
+      <Field label="Port in the machine">
+        <input type="number" min="1" max="65535" value={port} onInput={(e) => setPort(e.currentTarget.value)} required autofocus />
+      </Field>
+    </FormDialog>
+  );
+}
+
+function Ports({ machine, path }: PartProps) {
+  const [urls, setUrls] = useState<Record<string, string>>({}); // with their tokens, which are shown once
+  const { data, error, reload } = useLoad(
+    (signal) => api.get<{ exposures: Port[] }>(`${path}/exposures`, {}, signal),
+    [machine.id],
+    (e) => e.machine === machine.id,
+  );
+  const made = (url: string) => {
+    const port = new URL(url).hostname.split("-")[0]!;
+    setUrls({ ...urls, [port]: url });
+    reload();
+  };
+  const remove = (p: Port) => api.remove(`${path}/exposures/${p.port}`).then(reload);
+  return (
+    <section class="panel">
+      <div class="bar">
+        <h2>Ports</h2>
+        <span class="space" />
+        <button type="button" onClick={() => openDialog((close) => <PortForm path={path} done={made} close={close} />)}>
+          Expose a port
+        </button>
+      </div>
+      <Problem error={error} />
+      {data?.exposures.length === 0 && <Empty>No port can be reached from outside.</Empty>}
+      <ul class="list" aria-label="Ports">
+        {(data?.exposures ?? []).map((p) => (
+          <li key={p.port}>
+            <b>{p.port}</b>
+            <span class="mono clip">{p.url}</span>
+            <span class="space" />
+            {urls[p.port] && <a class="button" href={urls[p.port]} target="_blank" rel="noopener noreferrer">Open</a>}
+            {urls[p.port] && <Copy text={urls[p.port]!} />}
+            <Act class="quiet" title={`Close port ${p.port}`} run={() => remove(p)}>Close</Act>
+          </li>
+        ))}
+      </ul>
+      {(data?.exposures ?? []).some((p) => !urls[p.port]) && (
+        <p class="soft">A token is shown once. Expose a port again for another one.</p>
+      )}
+    </section>
+  );
+}
+
+export function Grants({ machine, path }: PartProps) {
+  const { data, error, reload } = useLoad(
+    (signal) => api.get<{ grants: Grant[]; warnings?: string }>(`${path}/grants`, {}, signal),
+    [machine.id],
+    (e) => e.machine === machine.id,
+    10_000,
+  );
+  const revoke = (g: Grant) => api.remove(at`/v1/machines/${machine.id}/grants/${g.id}`).then(reload);
+  return (
+    <>
+      <Problem error={error} />
+      {!data && !error && <Loading />}
+      {data?.warnings && <div class="warning">{data.warnings}</div>}
+      <section class="panel">
+        <div class="bar">
+          <h2>Grants</h2>
+          <span class="space" />
+          <button
+            type="button"
+            onClick={() => openDialog((close) => <SecretForm path={path} done={reload} close={close} />)}
+          >
+            Grant a secret
+          </button>
+        </div>
+        {data?.grants.length === 0 && <Empty>Nothing is granted to this machine.</Empty>}
+        <ul class="list" aria-label="Grants">
+          {(data?.grants ?? []).map((g) => (
+            <li key={g.id}>
+              <Badge kind="">{g.kind}</Badge>
+              <span class="mono clip">{shown(g.what)}{g.at && g.at !== g.what ? ` → ${shown(g.at)}` : ""}</span>
+              <span class="soft">{[g.mode, g.expires_ms && `until ${time(g.expires_ms)}`].filter(Boolean).join(", ")}</span>
+              <span class="space" />
+              <Act class="quiet" title={`Revoke ${g.id}`} run={() => revoke(g)}>Revoke</Act>
+            </li>
+          ))}
+        </ul>
+        <p class="soft">
+          Files, directories and repositories of the host are granted there:
+          {" "}<code>carrel grant add {machine.name ?? machine.id} --file FILE</code>
+        </p>
+      </section>
+      <Ports machine={machine} path={path} />
+    </>
+  );
+}
