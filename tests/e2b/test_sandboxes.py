@@ -53,7 +53,7 @@ def test_fields_of_later_versions_are_ignored(e2b, daemon):
 @pytest.mark.parametrize("field, value", [
     ("mcp", {"github": {}}), ("volumeMounts", [{"name": "v", "path": "/v"}]), ("iam", {"tokens": {}}),
     ("network", {"egressProxy": {"address": "a:1"}}), ("network", {"allowOut": ["10.0.0.0/8"]}),
-    ("metadata", {"carrel.e2b": "{}"}), ("timeout", -1), ("timeout", "x"), ("templateID", 7)])
+    ("metadata", {"carrel.e2b": "{}"}), ("metadata", {"forked_from": "x"}), ("timeout", -1), ("timeout", "x"), ("templateID", 7)])
 def test_what_cannot_be_done_is_refused(e2b, daemon, field, value):
     with pytest.raises(E2bError) as refusal:
         e2b.create(**{field: value})

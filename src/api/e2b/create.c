@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "service/images/images.h"
+#include "service/steps/steps.h"
 
 enum {
     TIMEOUT_S = 300,
@@ -48,6 +49,8 @@ struct creation {
     struct machine_request request;
     struct texts metadata; /* of the client, then of the face */
     char *own;
+    char source[ID_SIZE]; /* the snapshot that the sandbox starts from, or empty */
+    char made[ID_SIZE];   /* the machine, once it exists */
     struct net_request rules[RULES_MAX];
     size_t rule_count;
 };
@@ -135,6 +138,13 @@ static int plan_network(struct creation *n, const struct create_request *r, stru
 
 /* ---- metadata and image ---- */
 
+static bool is_own_key(const char *name) {
+    size_t i = 0;
+    while (e2b_own_keys[i] && strcmp(e2b_own_keys[i], name) != 0)
+        i++;
+    return e2b_own_keys[i];
+}
+
 static int plan_metadata(struct creation *n, const struct create_request *r, struct err *err) {
     const struct texts *given = &r->metadata;
     bool is_off = json_is_false(json_object_get(n->call->body, "allow_internet_access"));
@@ -146,12 +156,11 @@ static int plan_metadata(struct creation *n, const struct create_request *r, str
         return err_set(err, ERR_INTERNAL, "out of memory");
     n->metadata.v = xcalloc(given->count + 4, sizeof(*n->metadata.v));
     for (size_t i = 0; i < given->count; i++) {
-        if (i % 2 == 0 && strncmp(given->v[i], "carrel.", 7) == 0)
-            return err_set(err, ERR_INVALID, "metadata '%.40s': 'carrel.' is reserved",
-                           given->v[i]);
+        if (i % 2 == 0 && is_own_key(given->v[i]))
+            return err_set(err, ERR_INVALID, "metadata '%.40s': this key is reserved", given->v[i]);
         n->metadata.v[n->metadata.count++] = given->v[i];
     }
-    const char *const more[] = {E2B_KEY_FACE, "e2b", E2B_KEY_OWN, n->own};
+    const char *const more[] = {E2B_KEY_FACE, E2B_FACE_SANDBOX, E2B_KEY_OWN, n->own};
     for (size_t i = 0; i < 4; i++)
         n->metadata.v[n->metadata.count++] = more[i];
     n->request.metadata = n->metadata;
@@ -163,11 +172,31 @@ static void image_came(void *arg, const struct image_view *view, const struct er
     *found = view && !err;
 }
 
+static void snapshot_came(void *arg, const struct machine_view *v, const struct err *err) {
+    struct creation *n = arg;
+    struct e2b_sandbox b = {0};
+    if (err || strcmp(v->owner, n->call->who.owner) != 0 || !e2b_snapshot_read(v, &b))
+        return;
+    snprintf(n->source, sizeof(n->source), "%s", b.id);
+    n->request.source = n->source;
+    e2b_sandbox_done(&b);
+}
+
+/* A snapshot is named by its id. True: the sandbox starts from one. */
+static bool plan_snapshot(struct creation *n, const char *template) {
+    char id[ID_SIZE];
+    if (id_from_label(template, strlen(template), 'm', id))
+        service_show(n->call->service, &n->call->who, id, snapshot_came, n);
+    return n->request.source;
+}
+
 static int plan_image(struct creation *n, const struct create_request *r, struct err *err) {
     static const char *const usual[] = {"base", "code-interpreter-v1"};
     struct e2b_call *c = n->call;
     struct err none;
     bool found = false;
+    if (plan_snapshot(n, r->template))
+        return 0;
     if (service_image_show(c->service, &c->who, r->template, image_came, &found, &none) == 0 &&
         found) {
         n->request.image = r->template;
@@ -184,8 +213,8 @@ static int plan_image(struct creation *n, const struct create_request *r, struct
 
 /* ---- creation ---- */
 
-static void sandbox_created(void *arg, const struct machine_view *v, const struct err *failed) {
-    struct creation *n = arg;
+static void creation_end(struct creation *n, const struct machine_view *v,
+                         const struct err *failed) {
     struct e2b_call *c = n->call;
     struct buf text DEFER(buf_done) = BUF(E2B_ANSWER_MAX);
     struct jot j = JOT(&text);
@@ -200,9 +229,28 @@ static void sandbox_created(void *arg, const struct machine_view *v, const struc
                                      &err) < 0) {
         e2b_error(c, &err);
     } else {
-        e2b_put_sandbox(&j, &c->sandbox, token);
+        e2b_put_sandbox(&j, NULL, &c->sandbox, token);
         e2b_answer(c, 201, &text, NULL);
     }
+}
+
+static void sandbox_named(void *arg, const struct machine_view *v, const struct err *err) {
+    struct creation *n = arg;
+    if (err)
+        service_destroy(n->call->service, &n->call->who, n->made, e2b_ignore, NULL);
+    creation_end(n, v, err);
+}
+
+/* The copy of a snapshot has its metadata too. It must have only what the client gave. */
+static void sandbox_created(void *arg, const struct machine_view *v, const struct err *err) {
+    struct creation *n = arg;
+    const struct update_request r = {.metadata = n->metadata};
+    if (err || !n->request.source) {
+        creation_end(n, v, err);
+        return;
+    }
+    snprintf(n->made, sizeof(n->made), "%s", v->id);
+    service_update(n->call->service, &n->call->who, n->made, &r, sandbox_named, n);
 }
 
 void e2b_create(struct e2b_call *c) {
@@ -223,5 +271,6 @@ void e2b_create(struct e2b_call *c) {
         e2b_error(c, &err);
         return;
     }
-    service_create(c->service, &c->who, &n->request, no_hash, NULL, 0, sandbox_created, n);
+    (n->request.source ? service_create_from : service_create)(
+        c->service, &c->who, &n->request, no_hash, NULL, 0, sandbox_created, n);
 }

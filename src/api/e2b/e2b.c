@@ -54,18 +54,23 @@ size_t e2b_face_busy(const struct e2b_face *f) {
 /* ---- routes ---- */
 
 static const struct e2b_route e2b_routes[] = {
-    {"POST", "/v2/sandboxes", &e2b_create_schema, e2b_create, false},
-    {"POST", "/sandboxes", &e2b_create_schema, e2b_create, false},
-    {"GET", "/v2/sandboxes", NULL, e2b_list, false},
-    {"GET", "/sandboxes", NULL, e2b_list, false},
-    {"GET", "/sandboxes/{}", NULL, e2b_info, true},
-    {"DELETE", "/sandboxes/{}", NULL, e2b_kill, true},
-    {"POST", "/sandboxes/{}/timeout", &e2b_timeout_schema, e2b_timeout, true},
-    {"POST", "/sandboxes/{}/refreshes", &e2b_timeout_schema, e2b_refresh, true},
-    {"POST", "/sandboxes/{}/pause", &e2b_timeout_schema, e2b_pause, true},
-    {"POST", "/v2/sandboxes/{}/connect", &e2b_timeout_schema, e2b_connect, true},
-    {"POST", "/sandboxes/{}/connect", &e2b_timeout_schema, e2b_connect, true},
-    {"POST", "/sandboxes/{}/resume", &e2b_timeout_schema, e2b_connect, true},
+    {"POST", "/v2/sandboxes", &e2b_create_schema, e2b_create, E2B_NONE},
+    {"POST", "/sandboxes", &e2b_create_schema, e2b_create, E2B_NONE},
+    {"GET", "/v2/sandboxes", NULL, e2b_list, E2B_NONE},
+    {"GET", "/sandboxes", NULL, e2b_list, E2B_NONE},
+    {"GET", "/sandboxes/{}", NULL, e2b_info, E2B_SANDBOX},
+    {"DELETE", "/sandboxes/{}", NULL, e2b_kill, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/timeout", &e2b_timeout_schema, e2b_timeout, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/refreshes", &e2b_timeout_schema, e2b_refresh, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/pause", &e2b_timeout_schema, e2b_pause, E2B_SANDBOX},
+    {"POST", "/v2/sandboxes/{}/connect", &e2b_timeout_schema, e2b_connect, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/connect", &e2b_timeout_schema, e2b_connect, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/resume", &e2b_timeout_schema, e2b_connect, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/snapshots", &e2b_snapshot_schema, e2b_snapshot, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/fork", &e2b_fork_schema, e2b_fork, E2B_SANDBOX},
+    {"GET", "/sandboxes/{}/metrics", NULL, e2b_metrics, E2B_SANDBOX},
+    {"GET", "/snapshots", NULL, e2b_snapshots, E2B_NONE},
+    {"DELETE", "/templates/{}", NULL, e2b_snapshot_delete, E2B_SNAPSHOT},
 };
 
 static bool path_fits(const char *pattern, struct http_text path, struct http_text *ret_param) {
@@ -151,8 +156,12 @@ void e2b_error_status(struct e2b_call *c, int status, const struct err *err) {
 }
 
 /* For a client a machine that has ended does not exist. */
+uint64_t e2b_status_of(const struct err *err) {
+    return (uint64_t)(err->code == ERR_GONE ? 404 : api_status_of(err->code));
+}
+
 void e2b_error(struct e2b_call *c, const struct err *err) {
-    e2b_error_status(c, err->code == ERR_GONE ? 404 : api_status_of(err->code), err);
+    e2b_error_status(c, (int)e2b_status_of(err), err);
 }
 
 int e2b_query(const struct e2b_call *c, const char *name, char **ret, struct err *err) {
@@ -195,14 +204,16 @@ static int authenticate(const struct e2b_face *f, const struct http_exchange *x,
 static void sandbox_came(void *arg, const struct machine_view *v, const struct err *err) {
     struct e2b_call *c = arg;
     if (!err && strcmp(v->owner, c->who.owner) == 0 && !v->ended_ms)
-        (void)e2b_sandbox_read(v, &c->sandbox);
+        (void)(c->route->object == E2B_SNAPSHOT ? e2b_snapshot_read
+                                                : e2b_sandbox_read)(v, &c->sandbox);
 }
 
 static int find_sandbox(struct e2b_call *c, struct err *err) {
+    const char *what = c->route->object == E2B_SNAPSHOT ? "snapshot" : "sandbox";
     char id[ID_SIZE];
     if (id_from_label(c->param, strlen(c->param), 'm', id))
         service_show(c->service, &c->who, id, sandbox_came, c); /* answers before it returns */
-    return c->sandbox.id[0] ? 0 : err_set(err, ERR_NOT_FOUND, "sandbox '%s' not found", c->param);
+    return c->sandbox.id[0] ? 0 : err_set(err, ERR_NOT_FOUND, "%s '%s' not found", what, c->param);
 }
 
 /* Clients of later versions send fields that this face does not know, and some send null. */
@@ -236,7 +247,7 @@ static void e2b_body_came(struct http_exchange *x, const char *bytes, size_t n) 
     struct err err;
     http_hold(x);
     x->on_gone = NULL;
-    if (read_body(c, bytes, n, &err) < 0 || (c->route->of_sandbox && find_sandbox(c, &err) < 0))
+    if (read_body(c, bytes, n, &err) < 0 || (c->route->object && find_sandbox(c, &err) < 0))
         e2b_error(c, &err);
     else
         c->route->handle(c);

@@ -15,11 +15,13 @@ enum { E2B_ANSWER_MAX = 8 << 20, E2B_TEXT_SIZE = 128 };
 
 struct e2b_call;
 
+enum e2b_object { E2B_NONE, E2B_SANDBOX, E2B_SNAPSHOT };
+
 struct e2b_route {
     const char *method, *path;          /* "{}" is one parameter */
     const struct schema *request;       /* NULL: the body is ignored */
     void (*handle)(struct e2b_call *c); /* ends the call exactly once, now or later */
-    bool of_sandbox;                    /* the parameter is the id of a sandbox of the caller */
+    enum e2b_object object;             /* what of the caller the parameter must name */
 };
 
 /* A sandbox, from the view of its machine. */
@@ -40,7 +42,7 @@ struct e2b_call {
     const struct e2b_route *route;
     struct caller who;
     char param[E2B_TEXT_SIZE];
-    struct e2b_sandbox sandbox; /* with route->of_sandbox */
+    struct e2b_sandbox sandbox; /* with route->object */
     json_t *body;
     void *request;   /* the body as the struct of route->request */
     int status;      /* for handlers that answer later */
@@ -52,6 +54,7 @@ void e2b_answer(struct e2b_call *c, int status, const struct buf *text,
                 const struct http_pair *more);
 void e2b_done(struct e2b_call *c); /* 204 */
 void e2b_error(struct e2b_call *c, const struct err *err);
+uint64_t e2b_status_of(const struct err *err);
 void e2b_error_status(struct e2b_call *c, int status, const struct err *err);
 
 /* The value of a query parameter, which the caller frees. 0: it is absent. -1: it is malformed. */
@@ -61,15 +64,24 @@ int e2b_query(const struct e2b_call *c, const char *name, char **ret, struct err
 
 /* False: the machine is not a sandbox. */
 bool e2b_sandbox_read(const struct machine_view *v, struct e2b_sandbox *ret);
+/* The same for a snapshot, which is a machine that never runs. */
+bool e2b_snapshot_read(const struct machine_view *v, struct e2b_sandbox *ret);
 void e2b_sandbox_done(struct e2b_sandbox *b);
 /* Metadata by which machines of the face are known. The value of the second key is JSON. */
 #define E2B_KEY_FACE "carrel.face"
 #define E2B_KEY_OWN "carrel.e2b"
+/* Keys that clients neither see nor set, up to a NULL: those of the face, and of forks. */
+extern const char *const e2b_own_keys[];
+#define E2B_FACE_SANDBOX "e2b"
+#define E2B_FACE_SNAPSHOT "e2b-snapshot"
 
 /* Write one object each: an answer to create and connect, to info, and in a list. */
-void e2b_put_sandbox(struct jot *j, const struct e2b_sandbox *b, const char *token);
+void e2b_put_sandbox(struct jot *j, const char *name, const struct e2b_sandbox *b,
+                     const char *token);
 void e2b_put_detail(struct jot *j, const struct e2b_sandbox *b, const char *token);
 void e2b_put_listed(struct jot *j, const struct e2b_sandbox *b);
+void e2b_put_time(struct jot *j, const char *name, uint64_t ms);
+uint64_t e2b_cores(const struct e2b_sandbox *b);
 
 /* ---- create.c ---- */
 
@@ -85,6 +97,21 @@ void e2b_timeout(struct e2b_call *c);
 void e2b_refresh(struct e2b_call *c);
 void e2b_pause(struct e2b_call *c);
 void e2b_connect(struct e2b_call *c);
+
+/* The end of a call that only changes a machine. */
+void e2b_changed(void *arg, const struct machine_view *v, const struct err *err);
+
+/* For an end that nobody waits for: the service has logged an error. */
+void e2b_ignore(void *arg, const struct machine_view *v, const struct err *err);
+
+/* ---- copies.c and metrics.c ---- */
+
+extern const struct schema e2b_fork_schema, e2b_snapshot_schema;
+void e2b_fork(struct e2b_call *c);
+void e2b_snapshot(struct e2b_call *c);
+void e2b_snapshot_delete(struct e2b_call *c);
+void e2b_snapshots(struct e2b_call *c);
+void e2b_metrics(struct e2b_call *c);
 
 /* ---- list.c ---- */
 

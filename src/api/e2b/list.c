@@ -199,7 +199,7 @@ static int listing_read(const struct e2b_call *c, struct listing *l, struct err 
     do {
         snprintf(at, sizeof(at), "%s", next);
         const struct list_request r = {.meta_key = E2B_KEY_FACE,
-                                       .meta_value = "e2b",
+                                       .meta_value = E2B_FACE_SANDBOX,
                                        .cursor = at[0] ? at : NULL,
                                        .limit = PAGE_MAX};
         if (service_list(c->service, &c->who, &r, listing_add, l, next, err) < 0)

@@ -28,7 +28,7 @@ static uint64_t ttl_of(struct given seconds) {
     return s ? s * 1000 : 1;
 }
 
-static void sandbox_changed(void *arg, const struct machine_view *v, const struct err *err) {
+void e2b_changed(void *arg, const struct machine_view *v, const struct err *err) {
     struct e2b_call *c = arg;
     (void)v;
     if (err)
@@ -37,7 +37,15 @@ static void sandbox_changed(void *arg, const struct machine_view *v, const struc
         e2b_done(c);
 }
 
+void e2b_ignore(void *arg, const struct machine_view *v, const struct err *err) {
+    (void)arg, (void)v, (void)err;
+}
+
 /* ---- info and kill ---- */
+
+static void put_connected(struct jot *j, const struct e2b_sandbox *b, const char *token) {
+    e2b_put_sandbox(j, NULL, b, token);
+}
 
 static void answer_sandbox(struct e2b_call *c,
                            void (*put)(struct jot *j, const struct e2b_sandbox *b,
@@ -61,7 +69,7 @@ void e2b_info(struct e2b_call *c) {
 }
 
 void e2b_kill(struct e2b_call *c) {
-    service_destroy(c->service, &c->who, c->sandbox.id, sandbox_changed, c);
+    service_destroy(c->service, &c->who, c->sandbox.id, e2b_changed, c);
 }
 
 /* ---- lifetime ---- */
@@ -73,7 +81,7 @@ static void set_ttl(struct e2b_call *c, uint64_t ttl_ms, service_machine_fn *don
 
 void e2b_timeout(struct e2b_call *c) {
     const struct timeout_request *r = c->request;
-    set_ttl(c, ttl_of(r->timeout), sandbox_changed);
+    set_ttl(c, ttl_of(r->timeout), e2b_changed);
 }
 
 static bool extends(const struct e2b_call *c, uint64_t ttl_ms) {
@@ -84,7 +92,7 @@ void e2b_refresh(struct e2b_call *c) {
     const struct timeout_request *r = c->request;
     uint64_t ttl_ms = ttl_of(r->duration);
     if (extends(c, ttl_ms))
-        set_ttl(c, ttl_ms, sandbox_changed);
+        set_ttl(c, ttl_ms, e2b_changed);
     else
         e2b_done(c);
 }
@@ -98,9 +106,9 @@ void e2b_pause(struct e2b_call *c) {
         err_set(&err, ERR_BUSY, "sandbox '%s' is paused already", c->sandbox.label);
         e2b_error(c, &err);
     } else if (json_is_false(json_object_get(c->body, "memory"))) {
-        service_hibernate(c->service, &c->who, c->sandbox.id, &files, sandbox_changed, c);
+        service_hibernate(c->service, &c->who, c->sandbox.id, &files, e2b_changed, c);
     } else {
-        service_pause(c->service, &c->who, c->sandbox.id, sandbox_changed, c);
+        service_pause(c->service, &c->who, c->sandbox.id, e2b_changed, c);
     }
 }
 
@@ -110,7 +118,7 @@ static void connect_extended(void *arg, const struct machine_view *v, const stru
     if (err)
         e2b_error(c, err);
     else
-        answer_sandbox(c, e2b_put_sandbox);
+        answer_sandbox(c, put_connected);
 }
 
 static void connect_woken(void *arg, const struct machine_view *v, const struct err *err) {

@@ -9,11 +9,14 @@
 
 enum { MIB = 1 << 20, FAR_MS = 1000000000 };
 
-bool e2b_sandbox_read(const struct machine_view *v, struct e2b_sandbox *ret) {
+const char *const e2b_own_keys[] = {E2B_KEY_FACE, E2B_KEY_OWN, "forked_from", "forked_at", NULL};
+
+static bool machine_read(const struct machine_view *v, const char *face, struct e2b_sandbox *ret) {
     json_t *metadata = json_loads(v->metadata ? v->metadata : "{}", 0, NULL);
     const char *own = json_string_value(json_object_get(metadata, E2B_KEY_OWN));
     json_t *noted = own ? json_loads(own, 0, NULL) : NULL;
-    if (!json_is_object(noted)) {
+    const char *is = json_string_value(json_object_get(metadata, E2B_KEY_FACE));
+    if (!json_is_object(noted) || !is || strcmp(is, face) != 0) {
         json_decref(noted);
         json_decref(metadata);
         return false;
@@ -31,9 +34,17 @@ bool e2b_sandbox_read(const struct machine_view *v, struct e2b_sandbox *ret) {
     snprintf(ret->id, sizeof(ret->id), "%s", v->id);
     id_to_label(v->id, ret->label);
     snprintf(ret->state, sizeof(ret->state), "%s", v->state);
-    json_object_del(metadata, E2B_KEY_FACE);
-    json_object_del(metadata, E2B_KEY_OWN);
+    for (size_t i = 0; e2b_own_keys[i]; i++)
+        json_object_del(metadata, e2b_own_keys[i]);
     return true;
+}
+
+bool e2b_sandbox_read(const struct machine_view *v, struct e2b_sandbox *ret) {
+    return machine_read(v, E2B_FACE_SANDBOX, ret);
+}
+
+bool e2b_snapshot_read(const struct machine_view *v, struct e2b_sandbox *ret) {
+    return machine_read(v, E2B_FACE_SNAPSHOT, ret);
 }
 
 void e2b_sandbox_done(struct e2b_sandbox *b) {
@@ -42,7 +53,7 @@ void e2b_sandbox_done(struct e2b_sandbox *b) {
     *b = (struct e2b_sandbox){0};
 }
 
-static void put_time(struct jot *j, const char *name, uint64_t ms) {
+void e2b_put_time(struct jot *j, const char *name, uint64_t ms) {
     char day[32], text[48];
     time_t seconds = (time_t)(ms / 1000);
     struct tm tm;
@@ -62,7 +73,7 @@ static void put_names(struct jot *j, const struct e2b_sandbox *b) {
 }
 
 /* A machine without a limit of its own has all processors of the host. */
-static uint64_t cores(const struct e2b_sandbox *b) {
+uint64_t e2b_cores(const struct e2b_sandbox *b) {
     long all = sysconf(_SC_NPROCESSORS_ONLN);
     bool is_limited = b->cpu_milli && b->cpu_milli != SHOW_UNCOUNTED;
     return is_limited ? (b->cpu_milli + 999) / 1000 : all > 0 ? (uint64_t)all : 1;
@@ -70,11 +81,11 @@ static uint64_t cores(const struct e2b_sandbox *b) {
 
 static void put_limits(struct jot *j, const struct e2b_sandbox *b) {
     char *metadata = json_dumps(b->metadata, JSON_COMPACT);
-    put_time(j, "startedAt", b->created_ms);
+    e2b_put_time(j, "startedAt", b->created_ms);
     /* The field is required, and a machine may have no end. */
-    put_time(j, "endAt", b->expires_ms ? b->expires_ms : b->created_ms + FAR_MS * 1000ull);
+    e2b_put_time(j, "endAt", b->expires_ms ? b->expires_ms : b->created_ms + FAR_MS * 1000ull);
     jot_string(j, "state", b->paused ? "paused" : "running");
-    jot_u64(j, "cpuCount", cores(b));
+    jot_u64(j, "cpuCount", e2b_cores(b));
     jot_u64(j, "memoryMB", b->mem_bytes / MIB);
     jot_u64(j, "diskSizeMB", b->disk_bytes / MIB);
     jot_raw(j, "metadata", metadata ? metadata : "{}");
@@ -83,8 +94,9 @@ static void put_limits(struct jot *j, const struct e2b_sandbox *b) {
     free(metadata);
 }
 
-void e2b_put_sandbox(struct jot *j, const struct e2b_sandbox *b, const char *token) {
-    jot_object(j, NULL);
+void e2b_put_sandbox(struct jot *j, const char *name, const struct e2b_sandbox *b,
+                     const char *token) {
+    jot_object(j, name);
     put_names(j, b);
     jot_string(j, "envdAccessToken", token);
     jot_null(j, "trafficAccessToken");
