@@ -115,7 +115,6 @@ export interface Entry {
   mode: string;
   size: number;
   modified: string;
-  target?: string;
 }
 
 export interface NetRule {

@@ -166,7 +166,7 @@ export function Files({ machine, path: of }: PartProps) {
         <span class="mono">
           {shown(e.name)}
           {e.type === "directory" && "/"}
-          {e.type === "symlink" && <span class="soft"> → {shown(e.target ?? "")}</span>}
+          {e.type === "symlink" && <span class="soft"> (link)</span>}
         </span>
       ),
     },
