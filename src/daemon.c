@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <grp.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -237,16 +238,43 @@ static int listen_tcp(struct daemon *d, const char *where, struct err *err) {
     return 0;
 }
 
-static int listen_all(struct daemon *d, struct err *err) {
+/* Who may connect to root's daemon, which keeps the machines of each user apart: every user, or
+ * the members of the group of carrel.conf. */
+static int socket_group(const struct daemon *d, gid_t *ret, struct err *err) {
+    *ret = (gid_t)-1;
+    if (!d->conf.group[0] || geteuid() != 0)
+        return 0;
+    const struct group *g = getgrnam(d->conf.group);
+    if (!g) {
+        err_set(err, ERR_INVALID, "[daemon] group: this host has no group '%s'", d->conf.group);
+        return err_remedy(err, "create it with groupadd --system %s, or correct carrel.conf",
+                          d->conf.group);
+    }
+    *ret = g->gr_gid;
+    return 0;
+}
+
+static int listen_unix(struct daemon *d, struct err *err) {
     char path[PLACE_SIZE + 16];
+    gid_t group;
+    if (socket_group(d, &group, err) < 0)
+        return -1;
+    bool grouped = group != (gid_t)-1;
+    snprintf(path, sizeof(path), "%s/carrel.sock", d->place.run);
+    if (api_listen_unix(d->api, path, geteuid() != 0 ? 0600 : grouped ? 0660 : 0666, err) < 0)
+        return -1;
+    if (grouped && chown(path, (uid_t)-1, group) < 0)
+        return err_sys(err, "cannot give socket '%s' to group '%s'", path, d->conf.group);
+    return 0;
+}
+
+static int listen_all(struct daemon *d, struct err *err) {
     bool for_all = geteuid() == 0;
     const char *where = d->listen ? d->listen : d->conf.listen;
-    snprintf(path, sizeof(path), "%s/carrel.sock", d->place.run);
-    /* Every user may connect to root's daemon, which keeps the machines of each user apart. Mode
-     * 0711 lets users reach the socket, but not list the run directory. */
+    /* Mode 0711 lets users reach the socket, but not list the run directory. */
     if (for_all && chmod(d->place.run, 0711) < 0)
         return err_sys(err, "cannot let all users enter run directory '%s'", d->place.run);
-    if (api_listen_unix(d->api, path, for_all ? 0666 : 0600, err) < 0)
+    if (listen_unix(d, err) < 0)
         return -1;
     tell_address(d, "", 0);
     if (for_all && mark_shared(d, err) < 0)

@@ -145,6 +145,10 @@ static bool may_have_machines(const struct client *c) {
 static int open_shared(struct client *c, struct err *err) {
     if (try_socket(c, PLACE_SHARED_RUN, err))
         return 0;
+    if (err->code == ERR_DENIED)
+        return err_remedy(err, "the daemon serves only the group that [daemon] group of "
+                               "/etc/carrel/carrel.conf names: ask its administrator, or run your "
+                               "own daemon with carrel serve");
     if (err->code != ERR_NOT_FOUND)
         return -1;
     err_set(err, ERR_GONE, "the daemon for all users of this host is not running");

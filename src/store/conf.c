@@ -60,6 +60,8 @@ static const struct key keys[] = {
     {"daemon", "roots", CONF_PATHS, AT(roots), "", 0, 0,
      "directories below which TCP clients may use paths of this host, as PATH or OWNER:PATH; PATH "
      "alone is for the user that runs the daemon; one per line, up to 32"},
+    {"daemon", "group", CONF_WORD, AT(group), "", 0, 0,
+     "group whose members may use root's daemon; default: every user of the host may"},
     {"daemon", "max_machines", CONF_COUNT, AT(max_machines), "1000", 1, 100000,
      "maximum number of machines of all owners"},
     {"daemon", "machines_per_owner", CONF_COUNT, AT(machines_per_owner), "0", 1, 100000,

@@ -20,6 +20,7 @@ enum { CONF_TEXT_SIZE = 256, CONF_ROOTS_MAX = 32, CONF_FILE_MAX = 64 << 10, CONF
 
 struct conf {
     char listen[CONF_TEXT_SIZE]; /* "ADDRESS:PORT"; empty: only the unix socket */
+    char group[CONF_TEXT_SIZE];  /* who may use root's daemon; empty: every user */
     /* directories below which TCP clients may use paths */
     char roots[CONF_ROOTS_MAX][CONF_TEXT_SIZE];
     /* owner of each root; empty: the user that runs the daemon */

@@ -1,4 +1,5 @@
 """Who may do what: tokens over TCP, owners by uid on the unix socket, and nobody's deputy."""
+import grp
 import http.client
 import json
 import os
@@ -500,3 +501,29 @@ def test_numbers_over_all_owners_are_shown_only_to_who_may_list_all(fresh):
         running, at_work, box, shown = numbers(client)
         assert (running, at_work) == ((3, 3), (1, 1))
         assert box >= over_all and shown > own
+
+
+@needs_root
+def test_a_group_of_carrel_conf_may_use_the_daemon_and_nobody_else(fresh):
+    """`nogroup` has this number in Debian; as_user() gives each user the group of the same number."""
+    group = grp.getgrgid(65534)
+    d = fresh(conf=f"[daemon]\ngroup = {group.gr_name}\n")
+    d.dir.chmod(0o711)
+    assert as_user(group.gr_gid, lambda: d.get("/v1/machines")) == {"machines": []}
+    assert as_user(ALICE, lambda: unreachable(d)) == "PermissionError"
+    d.end()
+    d.conf.write_text("[daemon]\ngroup = no-such-group\n")
+    with d.launch() as ready:
+        assert b"no group 'no-such-group'" in ready.read()
+    assert d.process.wait() == 1
+    d.conf.write_text("")
+    d.start()
+    assert as_user(ALICE, lambda: d.get("/v1/machines")) == {"machines": []}, "the control"
+
+
+def unreachable(d):
+    try:
+        d.get("/v1/machines")
+    except OSError as e:
+        return type(e).__name__
+    return "reached"

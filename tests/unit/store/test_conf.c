@@ -219,6 +219,29 @@ static void the_manual_is_the_table(void **state) {
     }
 }
 
+/* With the '#' in front of each key removed, as its first lines say. */
+static void the_sample_of_packages_is_right(void **state) {
+    (void)state;
+    static char text[1 << 14];
+    const char *root = getenv("CARREL_SOURCE");
+    char path[1024];
+    snprintf(path, sizeof(path), "%s/packaging/carrel.conf", root ? root : ".");
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    assert_true(n > 0);
+    struct conf c;
+    parse(text, &c);
+    assert_string_equal(c.group, "");
+    for (char *at = strstr(text, "\n#"); at; at = strstr(at + 1, "\n#"))
+        if (at[2] != ' ')
+            memmove(at + 1, at + 2, strlen(at + 1));
+    parse(text, &c);
+    assert_string_equal(c.group, "carrel");
+    assert_int_equal(c.idle_action, IDLE_PAUSE);
+}
+
 UNIT_MAIN(cmocka_unit_test(an_empty_file_is_the_defaults),
           cmocka_unit_test(agents_are_sections_with_their_name),
           cmocka_unit_test(wrong_agents_are_refused),
@@ -227,4 +250,5 @@ UNIT_MAIN(cmocka_unit_test(an_empty_file_is_the_defaults),
           cmocka_unit_test(zero_is_taken_where_it_has_a_meaning),
           cmocka_unit_test(mistakes_name_their_line),
           cmocka_unit_test(a_file_is_named_in_its_errors),
-          cmocka_unit_test(the_manual_is_the_table))
+          cmocka_unit_test(the_manual_is_the_table),
+          cmocka_unit_test(the_sample_of_packages_is_right))
