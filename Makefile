@@ -143,6 +143,20 @@ sdk: all
 	@sdk/generate --check $(BUILD)
 	@sdk/pack --python $(BUILD)/sdk
 
+# The Debian package for this CPU, offline, in build/deb; lintian must find nothing.
+deb: setup-build setup-deb
+	@scripts/deb $(BUILD)/deb
+
+# The same twice, which must give the same bytes; then installed, upgraded under live machines and removed in a
+# Debian of its own.
+test-deb: setup-test deb
+	@scripts/deb $(BUILD)/deb-again >/dev/null
+	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/debian/packages.py
+
+# The release tarball of the last commit.
+dist:
+	@scripts/dist $(BUILD)
+
 lint: setup-build setup-test setup-lint
 	@scripts/lint
 
@@ -161,4 +175,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade web sdk lint format install uninstall clean
+.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade web sdk deb test-deb dist lint format install uninstall clean
