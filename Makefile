@@ -138,10 +138,10 @@ test-upgrade: setup-test all
 web: all
 	@scripts/web $(BUILD)
 
-# The wheel of the Python SDK, reproducible (SOURCE_DATE_EPOCH) and without downloads.
-sdk: all
+# The wheel and the npm tarball of the SDKs, reproducible (SOURCE_DATE_EPOCH) and without downloads.
+sdk: setup-sdk all
 	@sdk/generate --check $(BUILD)
-	@sdk/pack --python $(BUILD)/sdk
+	@sdk/pack $(BUILD)/sdk
 
 # The Debian package for this CPU, offline, in build/deb; lintian must find nothing.
 deb: setup-build setup-deb

@@ -1,6 +1,7 @@
 """The packages of the SDKs: the same bytes each time, complete, and usable without a network."""
 import hashlib
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -36,3 +37,10 @@ def test_pip_installs_the_wheel_without_a_network(tmp_path):
     name, where = done.stdout.decode().split()
     assert name == "Machine" and where.startswith(str(tmp_path / "site"))
     assert (tmp_path / "site/carrel/py.typed").exists()
+
+
+def test_the_npm_package_is_reproducible(tmp_path):
+    if not shutil.which("tsc"):
+        pytest.skip("the TypeScript compiler is not installed (Debian: node-typescript)")
+    (a,), (b,) = pack(tmp_path / "a", "--typescript"), pack(tmp_path / "b", "--typescript")
+    assert digest(a) == digest(b)

@@ -81,7 +81,7 @@ export interface RunStart {
   /** set `guard` of the machine; see MachineRequest */
   guard?: boolean;
   /** environment variables of the provider, kept in memory for this run only; a token needs the scope admin to set its base URL */
-  keys?: Record<string, string>;
+  keys?: { [name: string]: string };
   /** limit of model turns (default 200) */
   turns?: number;
   /** limit of tokens of all kinds (default: unlimited) */
@@ -97,14 +97,14 @@ export interface RunStart {
   /** tries: command that exits with 0 if the work is good */
   check?: string;
   /** tries: files for the check by absolute path, which replace those in the machine; at most 1 MiB in total */
-  check_files?: Record<string, string>;
+  check_files?: { [name: string]: string };
   /** tries: use these machines, one per attempt; all but the best are removed, and all if the run is cancelled */
   machines?: string[];
 }
 
 export interface RunResume {
   /** same as in the request that started the run */
-  keys?: Record<string, string>;
+  keys?: { [name: string]: string };
   /** for a run that has ended: continue its work with this message */
   comment?: string;
   /** idempotency key of `comment`: a repeated request does not add it twice */
@@ -131,7 +131,7 @@ export interface Run {
   /** why the run was interrupted */
   reason?: string;
   /** question whose answer the run waits for */
-  question?: Record<string, unknown>;
+  question?: { [name: string]: unknown };
   created: string;
   /** number of model turns */
   turns: number;
@@ -146,7 +146,7 @@ export interface Run {
   /** number of lines of the transcript */
   lines: number;
   /** work done, evidence, work left */
-  report?: Record<string, unknown>;
+  report?: { [name: string]: unknown };
 }
 
 export interface Runs {
@@ -222,12 +222,12 @@ export interface Status {
   /** commands that run now; without the scope admin only your own */
   commands: number;
   /** number of machines in each state; without the scope admin only your own */
-  machines: Record<string, number>;
+  machines: { [name: string]: number };
   store: Room;
   /** calls of each tool since the daemon started, as in Stats; requires the scope admin */
   tools?: ToolCount[];
   /** status of the spawner (process that makes boxes); counters require the scope admin */
-  box?: Record<string, unknown>;
+  box?: { [name: string]: unknown };
   box_error?: string;
 }
 
@@ -240,7 +240,7 @@ export interface Agents {
   /** model formats (anthropic, chat, responses, gemini) whose provider has its key */
   formats: string[];
   /** agents of carrel.conf, each with name, image, start, once, resume and env */
-  agents: (Record<string, unknown>)[];
+  agents: ({ [name: string]: unknown })[];
 }
 
 export interface Models {
@@ -248,11 +248,11 @@ export interface Models {
   default: string;
   currency: string;
   /** each with name, format, ready (it can be called), url (requires the scope admin), and if it is not ready what is missing */
-  providers: (Record<string, unknown>)[];
+  providers: ({ [name: string]: unknown })[];
   /** each with name and models, in the order in which they are tried */
-  aliases: (Record<string, unknown>)[];
+  aliases: ({ [name: string]: unknown })[];
   /** models of carrel.conf, each with name, window, max_tokens and prices of a million tokens: in, out, cache_read, cache_write, cache_write_long */
-  models: (Record<string, unknown>)[];
+  models: ({ [name: string]: unknown })[];
 }
 
 export interface ModelUsage {
@@ -260,7 +260,7 @@ export interface ModelUsage {
   by: string;
   currency: string;
   /** newest day, or dearest model or machine first: each with that member, calls, tokens, in (not from a cache), cache_read, cache_write, out and money. Calls whose usage is not known count as estimated, in tokens and money only */
-  usage: (Record<string, unknown>)[];
+  usage: ({ [name: string]: unknown })[];
 }
 
 export interface MkdirRequest {
@@ -356,9 +356,9 @@ export interface MachineRequest {
   /** cell: capabilities of its programs, such as `log,args`; a token needs the scope admin */
   allow?: string;
   /** names and values for the caller's own use */
-  metadata?: Record<string, string>;
+  metadata?: { [name: string]: string };
   /** environment variables of every command in the machine */
-  env?: Record<string, string>;
+  env?: { [name: string]: string };
   /** directories to grant */
   dirs?: DirRequest[];
   /** volumes to attach; a token needs the scope admin */
@@ -397,7 +397,7 @@ export interface UpdateRequest {
   /** cell: capabilities of its programs, such as `log,args`; a token needs the scope admin */
   allow?: string;
   /** names and values for the caller's own use */
-  metadata?: Record<string, string>;
+  metadata?: { [name: string]: string };
   models?: ModelsRequest;
 }
 
@@ -644,7 +644,7 @@ export interface ExecRequest {
   /** command line for bash, or for /bin/sh if the machine has no /bin/bash; exclusive with `argv` */
   command?: string;
   /** variables added to those of the machine */
-  env?: Record<string, string>;
+  env?: { [name: string]: string };
   /** working directory (default: the first directory or repository that the machine was created with, or home) */
   cwd?: string;
   /** run the command as this user of the machine: a name or a uid (default user) */
@@ -762,7 +762,7 @@ export interface ImageRequest {
   /** step of the machine (default: its present state) */
   step?: string;
   /** environment variables of commands; they override those of the base image */
-  env?: Record<string, string>;
+  env?: { [name: string]: string };
   /** default user of commands */
   user?: string;
   /** default working directory of commands */
@@ -802,7 +802,7 @@ export interface Image {
   /** topmost layer: `erofs` (a mounted file) or `directory` */
   stored: string;
   /** arch, env, user, workdir, command ... */
-  config: Record<string, unknown>;
+  config: { [name: string]: unknown };
 }
 
 export interface Images {
@@ -854,7 +854,7 @@ export interface BuildStep {
   /** a command, instead of `command` */
   argv?: string[];
   /** environment variables of the command */
-  env?: Record<string, string>;
+  env?: { [name: string]: string };
   /** user of the command */
   user?: string;
   /** working directory of the command */
@@ -876,7 +876,7 @@ export interface BuildStep {
 
 export interface BuildConfig {
   /** environment variables of commands; they override those of the base image */
-  env?: Record<string, string>;
+  env?: { [name: string]: string };
   /** default user of commands */
   user?: string;
   /** default working directory of commands */
@@ -1079,7 +1079,7 @@ export interface Machine {
   steps: "every" | "risky" | "manual";
   /** cell: capabilities of its programs, such as `log,args`; absent: none */
   allow?: string;
-  metadata?: Record<string, string>;
+  metadata?: { [name: string]: string };
   /** volumes of the machine, each with name, at and mode; only if one machine is shown */
   volumes?: VolumePlace[];
   /** commands that run now */
@@ -1141,7 +1141,7 @@ export interface Stats {
   lookups_refused: number;
   frozen: boolean;
   /** calls, tokens and cost of models, and the rest of each limit */
-  models?: Record<string, unknown>;
+  models?: { [name: string]: unknown };
   /** calls of each tool since the daemon started: a list of tool, calls, failed, fallbacks and wall_ms */
   tools?: ToolCount[];
 }
@@ -1292,7 +1292,7 @@ export interface Grant {
   mode?: string;
   created_ms: number;
   expires_ms?: number;
-  detail?: Record<string, unknown>;
+  detail?: { [name: string]: unknown };
 }
 
 export interface Port {
@@ -1414,7 +1414,7 @@ export interface Event {
   time_ms: number;
   machine?: string;
   owner: string;
-  detail?: Record<string, unknown>;
+  detail?: { [name: string]: unknown };
 }
 
 export interface Record {
@@ -1511,9 +1511,9 @@ export interface RunEvent {
   purpose?: string;
   stop?: number;
   /** answer: parts, each with kind and text */
-  parts?: (Record<string, unknown>)[];
+  parts?: ({ [name: string]: unknown })[];
   /** end: work done, evidence, work left */
-  report?: Record<string, unknown>;
+  report?: { [name: string]: unknown };
 }
 
 export type ExecEvent = ExecStart | ExecOutput | ExecGap | ExecExit;
@@ -1755,7 +1755,7 @@ export interface Operations {
 }
 
 /** Method and path of each operation. */
-export const operations: Record<keyof Operations, [string, string]> = {
+export const operations: { [name in keyof Operations]: [string, string] } = {
   machine_create: ["POST", "/v1/machines"],
   machine_list: ["GET", "/v1/machines"],
   machine_show: ["GET", "/v1/machines/{machine}"],
