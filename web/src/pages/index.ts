@@ -1,9 +1,15 @@
 // Every page of the console: a row here, and a file beside this one.
 import type { FunctionComponent } from "preact";
 import { Approvals } from "./approvals";
+import { Audit } from "./audit";
+import { Host } from "./host";
+import { Images } from "./images";
 import { Machines } from "./machines";
+import { Models } from "./models";
 import { ReviewPage } from "./review";
 import { Runs } from "./runs";
+import { Secrets } from "./secrets";
+import { Tokens } from "./tokens";
 import "./more.css";
 
 export interface Page {
@@ -18,4 +24,10 @@ export const pages: Page[] = [
   { path: "review", title: "Review", key: "v", show: ReviewPage },
   { path: "approvals", title: "Approvals", key: "a", show: Approvals },
   { path: "runs", title: "Runs", key: "r", show: Runs },
+  { path: "audit", title: "Audit", key: "j", show: Audit },
+  { path: "models", title: "Models", key: "o", show: Models },
+  { path: "images", title: "Images", key: "i", show: Images },
+  { path: "secrets", title: "Secrets", key: "s", show: Secrets },
+  { path: "tokens", title: "Tokens", key: "t", show: Tokens },
+  { path: "host", title: "Host", key: "h", show: Host },
 ];

@@ -64,13 +64,21 @@ function pretty(text: string): string {
   }
 }
 
+/** The exit status of a command, if it is known and not 0. */
+function exitOf(result: string | undefined): number {
+  const found = /^\{[^{}]*?"exit_code":(\d+)/.exec(result ?? "");
+  return Number(found?.[1] ?? 0);
+}
+
 function CallEntry({ call }: { call: Call }) {
   const waits = call.result === undefined;
+  const exit = exitOf(call.result);
   return (
     <details class="call">
       <summary>
         <b>{shown(call.tool)}</b> <span class="clip mono">{shown(callSubject(call))}</span>
         {waits && <Badge kind="warn">running</Badge>}
+        {exit ? <Badge kind="bad">exit {exit}</Badge> : null}
         {call.failed && <Badge kind="bad">failed</Badge>}
         {call.took_ms !== undefined && <span class="soft">{call.took_ms} ms</span>}
       </summary>

@@ -48,7 +48,8 @@ export function Table<T>({ label, rows, columns, id, open, selected, select }: P
   const { ref, first, end } = useVisible(rows.length);
   const [focus, setFocus] = useState(0);
   const template = `${select ? "2rem " : ""}${columns.map((c) => c.width).join(" ")}`;
-  const narrow = `${select ? "2rem " : ""}${columns.filter((c) => !c.wide).map((c) => c.width).join(" ")}`;
+  const slim = columns.filter((c) => !c.wide).map((c) => c.width.replace(/minmax\([^,]+,/, "minmax(4rem,"));
+  const narrow = `${select ? "2rem " : ""}${slim.join(" ")}`;
   const grid = { "--columns": template, "--narrow": narrow };
 
   const move = (to: number) => {

@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+"""make screenshots: writes every page of the console to a folder, light, dark and on a phone, with a real daemon.
+
+Usage: screenshots.py FOLDER
+"""
+import io
+import json
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+here = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(here), str(here.parent), str(here.parent / "daemon")]
+
+from browser import Browser, missing  # noqa: E402
+from console import ConsoleDaemon  # noqa: E402
+from worker import carrel, console_command  # noqa: E402
+
+LOOKS = {
+    "light": {"colorScheme": "light", "viewport": {"width": 1360, "height": 860}},
+    "dark": {"colorScheme": "dark", "viewport": {"width": 1360, "height": 860}},
+    "phone": {"colorScheme": "light", "viewport": {"width": 390, "height": 800}},
+}
+PROGRAM = "#include <stdio.h>\n\nint main(void) {\n    printf(\"hello\\n\");\n    return 0;\n}\n"
+
+
+def fill(daemon, home):
+    """Makes what there is to see. Returns the routes of the pages."""
+    project, repo = home / "project", home / "library"
+    (project / "src").mkdir(parents=True)
+    (project / "src/main.c").write_text(PROGRAM)
+    (project / "README").write_text("".join(f"Line {n} of the manual.\n" for n in range(60)))
+    repo.mkdir()
+    git = ["git", "-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "-C", repo]
+    (repo / "api.txt").write_text("one\n")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], check=True)
+    machine = carrel(daemon, home, "new", "--name", "webshop", "--dir", f"{project}:/home/user/project", "--repo", repo)
+    for script in ("cd project && sed -i 's/hello/good morning/' src/main.c && printf 'all:\\n\\tcc src/main.c\\n' >Makefile",
+                   "cd project && sed -i '4s/manual/handbook/; 50s/manual/handbook/' README",
+                   "cd library && echo two >>api.txt && git commit -qam 'Describe the second call'", "false"):
+        daemon.exec(machine, "cd /home/user && " + script)
+    for name in ("crawler", "nightly-build", "report"):
+        daemon.machine(name=name)
+    asks = daemon.machine(name="mailer", net=[{"action": "ask", "target": "https://api.example.com:443"},
+                                              {"action": "ask", "target": "http://a.invalid:80"}])
+    daemon.post(f"/v1/machines/{asks}/execs", {"command": "curl -s -m 200 'http://a.invalid/v1/orders?since=monday'", "background": True})
+    daemon.post(f"/v1/machines/{asks}/execs", {"argv": ["carrel", "ask", "Shall the mail go to all customers?"], "background": True})
+    plan = {"items": [{"text": "look at the program", "status": "done"}, {"text": "greet politely", "status": "doing"},
+                      {"text": "prove it", "status": "todo"}]}
+    turns = [{"turn": 0, "say": "I look at the program first, and change its greeting then.", "calls": [
+                  {"tool": "plan", "arguments": plan}, {"tool": "exec", "arguments": {"cmd": "uname -a; ls -la"}}]},
+             {"turn": 1, "say": "One command fails.", "calls": [{"tool": "exec", "arguments": {"cmd": "make check"}}]},
+             {"calls": [{"tool": "finish", "arguments": {
+                 "status": "partial", "summary": "The program greets politely. There are no tests.",
+                 "open_issues": ["make check has no rule"]}}]}]
+    run = daemon.post("/v1/runs", {"task": "Make the program greet politely.", "model": "rehearsal/demo", "turns": 20,
+                                   "tokens": 40000, "script": json.dumps({"turns": turns})})["id"]
+    daemon.until(lambda: daemon.get(f"/v1/runs/{run}")["state"] == "ended")
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as t:
+        t.addfile(tarfile.TarInfo("etc/motd"))
+    daemon.request("POST", "/v1/images?name=small", tar.getvalue())
+    daemon.request("PUT", "/v1/secrets/API_KEY", {"value": "not a real value"})
+    daemon.post("/v1/tokens", {"note": "ci", "scopes": ["read", "run"], "machines": 10})
+    daemon.until(lambda: len(daemon.get("/v1/pending")["pending"]) == 2)
+    return {**{p: p for p in ("machines", "approvals", "runs", "audit", "models", "images", "secrets", "tokens", "host")},
+            "review": f"review/{machine}", "reviews": "review", "run": f"runs/{run}", "machine": f"machines/{machine}",
+            "files": f"machines/{machine}?tab=files"}
+
+
+def shoot(browser, link, look, routes, folder):
+    tab = browser.open(link, **LOOKS[look])
+    tab.shown("main h1")
+    for name, where in routes.items():
+        tab.evaluate(f"location.hash = '#/{where}'")
+        tab.shown("main h1")
+        tab.until("!document.querySelector('main').textContent.includes('Loading')")
+        if name in ("models", "host"):
+            tab.until("document.querySelectorAll('.plot canvas').length > 1")
+        if name == "host":
+            tab.waitForTimeout(5000)  # a plot needs some samples
+        tab.waitForTimeout(300)
+        tab.screenshot({"path": str(folder / f"{name}-{look}.png")})
+    tab.close()
+
+
+def main(folder):
+    if why := missing():
+        sys.exit(f"screenshots: {why}")
+    folder.mkdir(parents=True, exist_ok=True)
+    daemon, browser = ConsoleDaemon(), Browser()
+    try:
+        with tempfile.TemporaryDirectory() as home, console_command(daemon, home):
+            routes = fill(daemon, pathlib.Path(home))
+            for look in LOOKS:
+                shoot(browser, daemon.link_url(), look, routes, folder)
+    finally:
+        browser.stop()
+        daemon.stop()
+    print(f"screenshots: {folder}")
+
+
+main(pathlib.Path(sys.argv[1]))

@@ -1,0 +1,140 @@
+"""The pages Audit, Models, Images, Secrets, Tokens and Host, and what all pages have in common."""
+import base64
+import io
+import json
+import tarfile
+
+import pytest
+
+from browser import need_browser
+from console import Page
+from daemon import Refused
+
+need_browser()
+
+PAGES = ["machines", "review", "approvals", "runs", "audit", "models", "images", "secrets", "tokens", "host"]
+
+
+def visit(tab, *parts):
+    tab.evaluate(f"location.hash = '#/{'/'.join(parts)}'")
+
+
+def test_the_journal_is_searched_followed_and_verified(tab, daemon):
+    machine = daemon.machine(name="seen")
+    visit(tab, "audit")
+    tab.fill("[aria-label='Action']", "machine.create")
+    tab.key("Enter")
+    tab.shown(f".row.opens:has-text('{machine}')")
+    tab.fill("[aria-label='Action']", "")
+    tab.key("Enter")
+    tab.fill("#search", "unheard-of")
+    tab.reads("No record matches.")
+    daemon.exec(machine, ["true", "unheard-of"])
+    tab.click(".row.opens:has-text('true unheard-of')")
+    tab.shown("dialog pre:has-text('unheard-of')")
+    tab.key("Escape")
+    tab.click("text=Verify the journal")
+    tab.click("button:text('Verify')")
+    tab.shown(".verified .badge:text('complete')")
+    tab.fill(".field:has-text('Head') input", "1:" + "0" * 64)
+    tab.click("button:text('Verify')")
+    tab.shown(".verified .badge:text('damaged')")
+
+
+def test_spend_is_shown_by_day_model_and_machine(tab, daemon):
+    finish = {"tool": "finish", "arguments": {"status": "partial", "summary": "s", "open_issues": ["x"]}}
+    visit(tab, "models")
+    tab.reads("Providers")
+    run = daemon.post("/v1/runs", {"task": "t", "model": "rehearsal/costly", "script": json.dumps({"turns": [{"calls": [finish]}]})})
+    tab.shown(f"[aria-label='Usage by machine'] .row:has-text('{run['machine']}')")
+    tab.shown("[aria-label='Usage by model'] .row:has-text('costly')")
+    tab.shown(".plot canvas")
+
+
+def test_secrets_are_stored_replaced_and_deleted_and_never_shown(tab, daemon):
+    visit(tab, "secrets")
+    tab.click("button:text('New secret')")
+    tab.fill("label:has-text('Name') input", "API_KEY")
+    tab.fill("label:has-text('Value') input", "a value that is secret")
+    tab.click("dialog button:text('Store')")
+    tab.shown(".row:has-text('API_KEY')")
+    before = daemon.get("/v1/secrets")["secrets"][0]
+    tab.click(".row:has-text('API_KEY') button:text('Replace')")
+    tab.fill("label:has-text('Value') input", "another value")
+    tab.click("dialog button:text('Store')")
+    daemon.until(lambda: daemon.get("/v1/secrets")["secrets"][0]["changed_ms"] > before["changed_ms"])
+    assert "value" not in tab.evaluate("document.querySelector('main').textContent").replace("puts the value", "")
+    tab.click(".row:has-text('API_KEY') button:text('Delete')")
+    tab.click("dialog button:text('Delete')")
+    tab.gone(".row:has-text('API_KEY')")
+    assert daemon.get("/v1/secrets")["secrets"] == []
+
+
+def test_a_token_is_shown_once_and_revoked(tab, daemon):
+    visit(tab, "tokens")
+    tab.click("text=New token")
+    tab.fill("label:has-text('Note') input", "for ci")
+    tab.click("label:has-text('make and use') input")
+    tab.click("dialog button:text('Create')")
+    tab.shown("dialog pre")
+    secret = tab.evaluate("document.querySelector('dialog pre').textContent")
+    client = Page(daemon.port, secret)
+    assert client.get("/v1/machines")["machines"] == []
+    with pytest.raises(Refused):
+        client.post("/v1/machines")
+    tab.click("dialog button:text('Done')")
+    tab.shown(".row:has-text('for ci')")
+    assert secret not in tab.evaluate("document.body.textContent")
+    tab.click(".row:has-text('for ci') button:text('Revoke')")
+    tab.click("dialog button:text('Revoke')")
+    tab.shown(".row:has-text('for ci'):has-text('revoked')")
+    with pytest.raises(Refused):
+        client.get("/v1/machines")
+
+
+def test_images_are_listed_named_downloaded_and_deleted(tab, daemon):
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as t:
+        t.addfile(tarfile.TarInfo("etc/made"))
+    daemon.request("POST", "/v1/images?name=mine", tar.getvalue())
+    visit(tab, "images")
+    tab.shown(".row:has-text('mine')")
+    tab.click(".row:has-text('mine') button:text('Name')")
+    tab.fill("label:has-text('Name') input", "other")
+    tab.click("dialog button:text('Add')")
+    tab.shown(".row:has-text('other')")
+    assert b"oci-layout" in base64.b64decode(tab.download(".row:has-text('mine') button:text('Download')")["base64"])
+    for name in ("mine", "other"):
+        tab.click(f".row:has(strong:text-is('{name}')) button:text('Delete')")
+        tab.click("dialog button:text('Delete')")
+        tab.gone(f".row:has(strong:text-is('{name}'))")
+
+
+def test_the_host_is_shown_with_plots(tab, daemon):
+    visit(tab, "host")
+    tab.shown(".facts:has-text('with')")
+    tab.until("document.querySelectorAll('.plot canvas').length >= 6")
+    tab.click("text=Check the store")
+    tab.shown("[role=status] .badge:text('complete')")
+
+
+def test_pages_are_accessible_and_fit_a_phone(daemon, browser):
+    machine = daemon.machine(name="phone", net=[{"action": "ask", "target": "http://a.invalid:80"}])
+    daemon.post(f"/v1/machines/{machine}/execs", {"command": "curl -s -m 60 http://a.invalid/", "background": True})
+    finish = {"tool": "finish", "arguments": {"status": "partial", "summary": "s", "open_issues": ["x"]}}
+    run = daemon.post("/v1/runs", {"task": "t", "model": "rehearsal/r", "script": json.dumps({"turns": [{"say": "Hi.", "calls": [finish]}]})})["id"]
+    tab = browser.open(daemon.link_url(), colorScheme="dark", viewport={"width": 390, "height": 800})
+    tab.shown(".menu")
+    tab.until("document.querySelector('.count') !== null")
+    for parts in [[p] for p in PAGES] + [["machines", machine], ["runs", run]]:
+        visit(tab, *parts)
+        tab.shown("main h1")
+        tab.until("!document.querySelector('main').textContent.includes('Loading')")
+        assert tab.axe() == [], parts
+        assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), parts
+    tab.selectOption("[aria-label='Theme']", "light")
+    for parts in (["approvals"], ["host"], ["runs", run]):
+        visit(tab, *parts)
+        tab.shown("main h1")
+        assert tab.axe() == [], parts
+    tab.done()

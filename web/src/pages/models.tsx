@@ -1,0 +1,144 @@
+// What the models cost, and which there are.
+import { useState } from "preact/hooks";
+import { api } from "../api";
+import { href } from "../router";
+import { Badge, Empty, Field, Loading, Problem } from "../ui/basics";
+import { shown } from "../ui/format";
+import { useLoad } from "../ui/load";
+import { Plot } from "../ui/plot";
+import { type Column, Table } from "../ui/table";
+
+interface Usage {
+  day?: string;
+  model?: string;
+  machine?: string;
+  calls: number;
+  tokens: number;
+  in: number;
+  cache_read: number;
+  out: number;
+  money: number;
+}
+
+interface UsageList {
+  currency: string;
+  usage: Usage[];
+}
+
+interface Provider {
+  name: string;
+  format: string;
+  ready: boolean;
+  url?: string;
+  missing?: string;
+}
+
+interface ModelList {
+  default: string;
+  currency: string;
+  providers: Provider[];
+  aliases: { name: string; models: string[] }[];
+  models: { name: string; window?: number; in?: number; out?: number }[];
+}
+
+const number = (n: number) => n.toLocaleString("en", { maximumFractionDigits: 0, notation: n >= 1e6 ? "compact" : "standard" });
+const money = (n: number) => n.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 4 });
+const day = (text: string) => Date.parse(`${text}T00:00:00Z`) / 1000;
+
+/** Days without calls are in the plot too. */
+function allDays(rows: Usage[], days: number): { times: number[]; find: (time: number) => Usage | undefined } {
+  const today = Math.floor(Date.now() / 86_400_000) * 86_400;
+  const times = Array.from({ length: days }, (_, i) => today - (days - 1 - i) * 86_400);
+  const known = new Map(rows.map((r) => [day(r.day ?? ""), r]));
+  return { times, find: (time) => known.get(time) };
+}
+
+function Days({ list, days }: { list: UsageList; days: number }) {
+  const { times, find } = allDays(list.usage, days);
+  const values = (of: (u: Usage) => number) => times.map((t) => { const u = find(t); return u ? of(u) : 0; });
+  return (
+    <div class="plots">
+      <Plot title={`Cost per day in ${list.currency}`} times={times} bars format={money}
+        series={[{ title: "cost", values: values((u) => u.money) }]} />
+      <Plot title="Tokens per day" times={times} bars format={number}
+        series={[{ title: "tokens", values: values((u) => u.tokens) }]} />
+    </div>
+  );
+}
+
+function By({ by, title, list }: { by: "model" | "machine"; title: string; list: UsageList }) {
+  const columns: Column<Usage>[] = [
+    {
+      title,
+      width: "minmax(8rem, 2fr)",
+      show: (u) => (by === "machine" ? <a href={href(["machines", u.machine ?? ""])}>{shown(u.machine ?? "")}</a> : shown(u.model ?? "")),
+    },
+    { title: "Calls", width: "5rem", wide: true, show: (u) => number(u.calls) },
+    { title: "Tokens", width: "6rem", show: (u) => number(u.tokens) },
+    { title: "Input", width: "6rem", wide: true, show: (u) => number(u.in) },
+    { title: "Cached", width: "6rem", wide: true, show: (u) => number(u.cache_read) },
+    { title: "Output", width: "6rem", wide: true, show: (u) => number(u.out) },
+    { title: list.currency, width: "6rem", show: (u) => money(u.money) },
+  ];
+  return <Table label={`Usage by ${by}`} rows={list.usage} columns={columns} id={(u) => u[by] ?? ""} />;
+}
+
+function Known({ list }: { list: ModelList }) {
+  return (
+    <section class="panel">
+      <h2>Providers</h2>
+      <dl class="facts">
+        {list.providers.map((p) => (
+          <div class="fact" key={p.name}>
+            <dt>{shown(p.name)} <span class="soft">{p.format}</span></dt>
+            <dd>
+              {p.ready ? <Badge kind="good">ready</Badge> : <Badge kind="warn">not ready</Badge>} {shown(p.missing ?? p.url ?? "")}
+            </dd>
+          </div>
+        ))}
+        {list.aliases.map((a) => (
+          <div class="fact" key={a.name}><dt>{shown(a.name)}</dt><dd>{a.models.map(shown).join(", then ")}</dd></div>
+        ))}
+        {list.models.map((m) => (
+          <div class="fact" key={m.name}>
+            <dt>{shown(m.name)}</dt>
+            <dd>input {m.in ?? "–"}, output {m.out ?? "–"} {list.currency} per million tokens; window {m.window ?? "–"}</dd>
+          </div>
+        ))}
+      </dl>
+      <p class="soft">{list.default ? `Runs that name no model use ${shown(list.default)}.` : "There is no default model: each run names one."}</p>
+    </section>
+  );
+}
+
+export function Models() {
+  const [days, setDays] = useState(30);
+  const usage = (by: string) => (signal: AbortSignal) => api.get<UsageList>("/v1/models/usage", { by, days }, signal);
+  const ends = (e: { type: string }) => e.type === "run.end";
+  const models = useLoad((signal) => api.get<ModelList>("/v1/models", {}, signal), []);
+  const perDay = useLoad(usage("day"), [days], ends);
+  const perModel = useLoad(usage("model"), [days], ends);
+  const perMachine = useLoad(usage("machine"), [days], ends);
+  const error = models.error ?? perDay.error ?? perModel.error ?? perMachine.error;
+  const none = perModel.data?.usage.length === 0;
+  return (
+    <>
+      <div class="bar">
+        <h1>Models</h1>
+        <span class="space" />
+        <Field label="Days">
+          <select value={days} onChange={(e) => setDays(Number(e.currentTarget.value))}>
+            {[7, 30, 90].map((n) => <option key={n} value={n}>{n}</option>)}
+          </select>
+        </Field>
+      </div>
+      <Problem error={error} />
+      {!perDay.data && !error && <Loading />}
+      {none && <Empty>No model was called in these days.</Empty>}
+      {!none && perDay.data && <Days list={perDay.data} days={days} />}
+      {!none && perModel.data && <By by="model" title="Model" list={perModel.data} />}
+      {!none && perMachine.data && <By by="machine" title="Machine" list={perMachine.data} />}
+      {models.data && <Known list={models.data} />}
+    </>
+  );
+}

@@ -1,0 +1,90 @@
+// Lines over time. uPlot is loaded when the first plot is shown.
+import { useEffect, useRef } from "preact/hooks";
+import type uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { dark } from "../theme";
+
+export interface Series {
+  title: string;
+  values: (number | null)[];
+}
+
+interface Props {
+  title: string;
+  times: number[]; // seconds since 1970
+  series: Series[];
+  format: (n: number) => string;
+  bars?: boolean;
+}
+
+const HEIGHT = 150;
+const SPAN_S = 120; // at least
+const COLOURS = ["--accent", "--good", "--warn", "--bad", "--soft"];
+
+function token(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function options(p: Props, width: number, lib: typeof uPlot): uPlot.Options {
+  const axis = { stroke: token("--soft"), grid: { stroke: token("--line"), width: 1 }, ticks: { show: false } };
+  // A short time would fill the whole width, and its axis would have milliseconds.
+  const clock = { ...axis, values: (_u: uPlot, all: number[]) => all.map((t) => new Date(t * 1000).toLocaleTimeString()), space: 90 };
+  const x: uPlot.Scales = p.bars ? {} : { x: { range: (_u: uPlot, min: number, max: number): [number, number] => [Math.min(min, max - SPAN_S), max] } };
+  const paths = p.bars ? { paths: lib.paths.bars!({ size: [0.7, 60] }), points: { show: false } } : {};
+  return {
+    width,
+    height: HEIGHT,
+    cursor: { y: false },
+    legend: { show: p.series.length > 1 },
+    scales: { ...x, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
+    axes: [p.bars ? axis : clock, { ...axis, size: 70, values: (_u, all) => all.map((n) => p.format(n)) }],
+    series: [
+      {},
+      ...p.series.map((s, i) => ({
+        label: s.title,
+        stroke: token(COLOURS[i % COLOURS.length]!),
+        ...(p.bars ? { fill: token(COLOURS[i % COLOURS.length]!) } : {}),
+        width: 1.5,
+        value: (_u: uPlot, n: number | null) => (n === null ? "–" : p.format(n)),
+        ...paths,
+      })),
+    ],
+  };
+}
+
+export function Plot(p: Props) {
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot>(undefined);
+  const data = [p.times, ...p.series.map((s) => s.values)] as uPlot.AlignedData;
+  const latest = useRef({ p, data });
+  latest.current = { p, data };
+  const shape = `${dark.value} ${p.series.map((s) => s.title).join("\n")}`;
+
+  useEffect(() => {
+    let over = false;
+    const size = new ResizeObserver(([entry]) =>
+      plot.current?.setSize({ width: Math.floor(entry!.contentRect.width), height: HEIGHT }));
+    void import("uplot").then(({ default: lib }) => {
+      if (over || !place.current) return;
+      const width = place.current.clientWidth;
+      plot.current = new lib(options(latest.current.p, width, lib), latest.current.data, place.current);
+      size.observe(place.current);
+    });
+    return () => {
+      over = true;
+      size.disconnect();
+      plot.current?.destroy();
+      plot.current = undefined;
+    };
+  }, [shape]);
+  useEffect(() => plot.current?.setData(data), [p.times.at(-1), p.times.length]);
+
+  const now = p.series[0]?.values.at(-1);
+  const said = p.series.length === 1 && typeof now === "number" ? p.format(now) : "";
+  return (
+    <figure class="panel plot" role="img" aria-label={`${p.title} ${said}`}>
+      <figcaption><b>{p.title}</b> <span class="soft">{said}</span></figcaption>
+      <div ref={place} />
+    </figure>
+  );
+}
