@@ -116,6 +116,8 @@ class Model:
                 "model": body["model"], "output": [item], "usage": {
                     "input_tokens": used[0], "input_tokens_details": {"cached_tokens": 0}, "output_tokens": used[1],
                     "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": sum(used)}}
+        if not body.get("stream"):
+            return whole(done)
         events = [{"type": "response.created", "response": {**done, "status": "in_progress", "output": []}},
                   {"type": "response.output_item.added", "output_index": 0, "item": item},
                   {"type": "response.output_item.done", "output_index": 0, "item": item},

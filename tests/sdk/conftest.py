@@ -3,6 +3,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
@@ -44,6 +45,19 @@ def npm_packages(source):
     for path in source.glob("*.mjs"):
         shutil.copy(path, where)
     return where
+
+
+@pytest.fixture(scope="session")
+def npm_package(tmp_path_factory):
+    """The npm package of the TypeScript SDK, unpacked."""
+    for program, package in ("tsc", "node-typescript"), ("node", "nodejs"):
+        if not shutil.which(program):
+            pytest.skip(f"{program} is not installed (Debian: {package})")
+    where = tmp_path_factory.mktemp("npm")
+    done = subprocess.run([TOP / "sdk/pack", "--typescript", where], check=True, stdout=subprocess.PIPE, text=True)
+    with tarfile.open(done.stdout.strip()) as tar:
+        tar.extractall(where)
+    return where / "package"
 
 
 @pytest.fixture(scope="session")
