@@ -329,7 +329,7 @@ struct api *api_new(struct loop *loop, struct service *service, struct runs *run
     api->metrics = metrics_new();
     api->mcp = mcp_face_new(loop, service);
     api->console = console_face_new(service, face_caller, face_listen, api);
-    api->e2b = e2b_face_new(service, face_caller, face_listen, api);
+    api->e2b = e2b_face_new(loop, service, face_caller, face_listen, api);
     const struct http_server_config config = {.on_request = on_request, .arg = api, .shares = true};
     api->http = http_server_new(loop, &config);
     return api;

@@ -10,6 +10,7 @@ sys.path.insert(0, str(here))
 
 from daemon import Daemon  # noqa: E402
 from e2b_client import E2b  # noqa: E402
+from envd import Sandbox  # noqa: E402
 import patience  # noqa: E402
 
 time_limit = patience.time_limit(240)
@@ -31,3 +32,8 @@ def e2b(server):
 def daemon(server):
     yield server
     server.clear()
+
+
+@pytest.fixture
+def sandbox(e2b, daemon):
+    return Sandbox(e2b, daemon)

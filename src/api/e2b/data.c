@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/e2b/envd.h"
 #include "api/e2b/failures.h"
 #include "api/e2b/inner.h"
 #include "base/alloc.h"
@@ -14,17 +15,23 @@ enum { CONTROL_PORT = 49983 };
 
 struct e2b_data {
     struct service *service;
+    struct envd *envd;
     struct failures failures;
 };
 
-struct e2b_data *e2b_data_new(struct service *service) {
+struct e2b_data *e2b_data_new(struct loop *loop, struct service *service) {
     struct e2b_data *d = xnew(struct e2b_data);
-    *d = (struct e2b_data){.service = service};
+    *d = (struct e2b_data){.service = service, .envd = envd_new(loop, service)};
     return d;
 }
 
 void e2b_data_free(struct e2b_data *d) {
+    envd_free(d->envd);
     free(d);
+}
+
+size_t e2b_data_busy(const struct e2b_data *d) {
+    return envd_busy(d->envd);
 }
 
 /* ---- answers ---- */
@@ -107,7 +114,7 @@ static bool has_token(struct e2b_data *d, const struct http_exchange *x, const s
 }
 
 /* A token that is right counts even if the client's address failed often: others may share it. */
-static void refuse_token(struct e2b_data *d, struct http_exchange *x) {
+static void refuse_token(struct e2b_data *d, struct http_exchange *x, const char *why) {
     uint64_t now_ms = loop_now_ms(http_loop(x));
     uint64_t wait_s = failures_wait_s(&d->failures, x->peer->text, now_ms);
     char seconds[24];
@@ -118,7 +125,7 @@ static void refuse_token(struct e2b_data *d, struct http_exchange *x) {
         return;
     }
     failures_add(&d->failures, x->peer->text, now_ms);
-    data_refuse(x, 401, "unauthorized access, please provide a valid access token", NULL);
+    data_refuse(x, 401, why, NULL);
 }
 
 /* ---- requests ---- */
@@ -129,20 +136,61 @@ static bool is_control(struct http_text port) {
     return !port.s || http_text_is(port, text);
 }
 
+static bool is_signed_path(const struct http_exchange *x) {
+    return http_text_is(x->head->path, "/files") && !http_field_find(x->head, "X-Access-Token");
+}
+
+static void refuse_unsigned(struct e2b_data *d, struct http_exchange *x) {
+    refuse_token(d, x,
+                 envd_has_signature(x) ? "invalid signature" : "missing signature query parameter");
+}
+
+static void serve_target(struct e2b_data *d, struct http_exchange *x, const struct target *t) {
+    bool has = has_token(d, x, t);
+    if (http_text_is(x->head->path, "/health"))
+        http_reply(x, 204, NULL, NULL, 0);
+    else if (has || (is_signed_path(x) && envd_is_signed_by(x, t->token)))
+        envd_take(d->envd, x, &(struct envd_sandbox){&t->owner, t->id, t->token, has});
+    else if (is_signed_path(x))
+        refuse_unsigned(d, x);
+    else
+        refuse_token(d, x, "unauthorized access, please provide a valid access token");
+}
+
+/* A signed path without the name of its sandbox. */
+static bool signed_here(void *arg, const char *token) {
+    return envd_is_signed_by(arg, token);
+}
+
+static void serve_signed(struct e2b_data *d, struct http_exchange *x) {
+    char id[ID_SIZE], label[ID_LABEL_SIZE];
+    struct target target;
+    bool may = !failures_wait_s(&d->failures, x->peer->text, loop_now_ms(http_loop(x)));
+    if (!may || !service_machine_by_token(d->service, MACHINE_TOKEN_CONTROL, signed_here, x, id)) {
+        refuse_unsigned(d, x);
+        return;
+    }
+    id_to_label(id, label);
+    struct http_text text = {label, strlen(label)};
+    if (find_target(d, x, text, &target))
+        serve_target(d, x, &target);
+    else
+        data_gone(x, text);
+}
+
 bool e2b_data_take(struct e2b_data *d, struct http_exchange *x) {
     struct http_text label = http_field_only(x->head, "E2b-Sandbox-Id");
     struct target target;
-    if (!http_field_find(x->head, "E2b-Sandbox-Id"))
-        return false;
-    if (!label.s || !find_target(d, x, label, &target))
+    if (!http_field_find(x->head, "E2b-Sandbox-Id")) {
+        bool mine = is_signed_path(x) && envd_has_signature(x);
+        if (mine)
+            serve_signed(d, x);
+        return mine;
+    }
+    if (!label.s || !find_target(d, x, label, &target) ||
+        !is_control(http_field_only(x->head, "E2b-Sandbox-Port")))
         data_gone(x, label);
-    else if (!is_control(http_field_only(x->head, "E2b-Sandbox-Port")))
-        data_gone(x, label);
-    else if (http_text_is(x->head->path, "/health"))
-        http_reply(x, 204, NULL, NULL, 0);
-    else if (!has_token(d, x, &target))
-        refuse_token(d, x);
     else
-        data_refuse(x, 404, "this path does not exist", NULL);
+        serve_target(d, x, &target);
     return true;
 }

@@ -2,7 +2,8 @@
  * The gateway to the data plane: finds the sandbox that a request is for, and checks its token.
  *
  * A request names the sandbox in the headers E2b-Sandbox-Id and E2b-Sandbox-Port. A sandbox that
- * does not run answers 502 on every path, by which clients know that it is gone.
+ * does not run answers 502 on every path, by which clients know that it is gone. A signed path of a
+ * file may come without the headers: then the signature says whose it is.
  */
 #pragma once
 
@@ -11,8 +12,9 @@
 
 struct e2b_data;
 
-struct e2b_data *e2b_data_new(struct service *service);
+struct e2b_data *e2b_data_new(struct loop *loop, struct service *service);
 void e2b_data_free(struct e2b_data *d);
+size_t e2b_data_busy(const struct e2b_data *d); /* requests in progress */
 
 /* True: the request was for the data plane and has been taken. */
 bool e2b_data_take(struct e2b_data *d, struct http_exchange *x);

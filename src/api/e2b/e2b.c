@@ -30,11 +30,11 @@ struct e2b_face {
     bool freed; /* e2b_face_free() was called: the last call to end frees this */
 };
 
-struct e2b_face *e2b_face_new(struct service *service, e2b_caller_fn *caller, e2b_listen_fn *listen,
-                              void *arg) {
+struct e2b_face *e2b_face_new(struct loop *loop, struct service *service, e2b_caller_fn *caller,
+                              e2b_listen_fn *listen, void *arg) {
     struct e2b_face *f = xnew(struct e2b_face);
     *f = (struct e2b_face){.service = service, .caller = caller, .listen = listen, .arg = arg};
-    f->data = e2b_data_new(service);
+    f->data = e2b_data_new(loop, service);
     return f;
 }
 
@@ -48,7 +48,7 @@ void e2b_face_free(struct e2b_face *f) {
 }
 
 size_t e2b_face_busy(const struct e2b_face *f) {
-    return f->busy;
+    return f->busy + e2b_data_busy(f->data);
 }
 
 /* ---- routes ---- */

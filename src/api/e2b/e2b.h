@@ -16,8 +16,8 @@ typedef int e2b_caller_fn(void *arg, const struct http_exchange *x, struct calle
                           struct err *err);
 typedef int e2b_listen_fn(void *arg, struct err *err);
 
-struct e2b_face *e2b_face_new(struct service *service, e2b_caller_fn *caller, e2b_listen_fn *listen,
-                              void *arg);
+struct e2b_face *e2b_face_new(struct loop *loop, struct service *service, e2b_caller_fn *caller,
+                              e2b_listen_fn *listen, void *arg);
 /* The last request in progress frees the face. */
 void e2b_face_free(struct e2b_face *f);
 size_t e2b_face_busy(const struct e2b_face *f); /* requests in progress */

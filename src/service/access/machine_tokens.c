@@ -59,6 +59,19 @@ int service_caller_by_machine_token(struct service *s, const char *id, enum mach
     return 0;
 }
 
+bool service_machine_by_token(struct service *s, enum machine_token_use use,
+                              bool (*fits)(void *arg, const char *token), void *arg,
+                              char ret_id[ID_SIZE]) {
+    char token[MACHINE_TOKEN_SIZE];
+    const struct live *l;
+    for (size_t at = 0; (l = map_next(&s->machines, &at));)
+        if (token_of(l, use, token, NULL) == 0 && fits(arg, token)) {
+            memcpy(ret_id, l->row.id, ID_SIZE);
+            return true;
+        }
+    return false;
+}
+
 int machine_tokens_revoke(struct service *s, const struct caller *who, const char *id,
                           struct err *err) {
     struct live *l = live_find(s, who, id, LIVE_ANY, err);

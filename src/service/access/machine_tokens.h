@@ -29,6 +29,10 @@ int service_machine_token(struct service *s, const struct caller *who, const cha
 int service_caller_by_machine_token(struct service *s, const char *id, enum machine_token_use use,
                                     const char *token, size_t len, const char *client,
                                     struct caller *ret, struct err *err);
+/* Finds the live machine whose token fits, for what was computed from a token. */
+bool service_machine_by_token(struct service *s, enum machine_token_use use,
+                              bool (*fits)(void *arg, const char *token), void *arg,
+                              char ret_id[ID_SIZE]);
 /* Raises the generation. The caller flushes the store before it acknowledges. */
 int machine_tokens_revoke(struct service *s, const struct caller *who, const char *id,
                           struct err *err);

@@ -1,0 +1,32 @@
+/*
+ * The data plane of the E2B face: commands, files and watches of one sandbox, as E2B's envd
+ * answers them. Procedures are Connect with JSON over HTTP/1.1, files are plain HTTP.
+ *
+ * The caller found the sandbox and knows if the request has its token. This face knows nothing of
+ * sandboxes: it acts on a machine in the name of its owner.
+ */
+#pragma once
+
+#include "io/http_server.h"
+#include "service/service.h"
+
+struct envd;
+
+struct envd *envd_new(struct loop *loop, struct service *service);
+/* Ends all streams. The last request in progress frees it. */
+void envd_free(struct envd *e);
+size_t envd_busy(const struct envd *e); /* number of requests in progress */
+
+struct envd_sandbox {
+    const struct caller *who; /* its owner */
+    const char *machine;      /* id of its machine */
+    const char *token;        /* for signatures of the paths of files */
+    bool authorised;          /* the request has the token */
+};
+
+/* Takes over the exchange. */
+void envd_take(struct envd *e, struct http_exchange *x, const struct envd_sandbox *sandbox);
+
+/* True: the request has a signature; or one that was made with this token, perhaps expired. */
+bool envd_has_signature(const struct http_exchange *x);
+bool envd_is_signed_by(const struct http_exchange *x, const char *token);

@@ -1,0 +1,190 @@
+"""Files up and down over plain HTTP: multipart forms, raw bodies, gzip, signed paths."""
+import base64
+import gzip
+import hashlib
+import json
+import time
+import urllib.parse
+
+import pytest
+
+from envd import as_user
+from test_envd_filesystem import fs
+
+RAW = {"Content-Type": "application/octet-stream"}
+
+
+def target(path=None, **query):
+    if path is not None:
+        query["path"] = path
+    return "/files?" + urllib.parse.urlencode(query)
+
+
+def form(*parts, boundary="xxBOUNDARYxx"):
+    """Parts are (headers of the disposition, bytes)."""
+    body = b"".join(b"--%s\r\nContent-Disposition: form-data; %s\r\nContent-Type: text/plain\r\n\r\n%s\r\n"
+                    % (boundary.encode(), disposition.encode(), data) for disposition, data in parts)
+    return body + b"--%s--\r\n" % boundary.encode(), {"Content-Type": "multipart/form-data; boundary=" + boundary}
+
+
+def send(sandbox, where, body, headers=None):
+    status, _, data = sandbox.call_raw("POST", where, body, RAW if headers is None else headers)
+    return status, json.loads(data)
+
+
+def read(sandbox, where, headers=()):
+    status, fields, data = sandbox.call_raw("GET", where, headers=headers)
+    if status == 200 and fields.get("Content-Encoding") == "gzip":
+        data = gzip.decompress(data)
+    return status, data
+
+
+def entry(path):
+    return {"name": path.rsplit("/", 1)[1], "path": path, "type": "file"}
+
+
+def test_raw_body_and_back(sandbox):
+    assert send(sandbox, target("a/b/note"), b"hello") == (200, [entry("/home/user/a/b/note")])
+    assert read(sandbox, target("/home/user/a/b/note")) == (200, b"hello")
+    assert send(sandbox, target("a/b/note"), b"hi")[0] == 200
+    assert read(sandbox, target("~/a/b/note")) == (200, b"hi")
+    assert sandbox.run("stat -c '%U %G %a' a a/b a/b/note").stdout == b"user user 755\n" * 2 + b"user user 644\n"
+
+
+def test_empty_file(sandbox):
+    assert send(sandbox, target("empty"), b"") == (200, [entry("/home/user/empty")])
+    status, fields, data = sandbox.call_raw("GET", target("empty"))
+    assert (status, fields["Content-Length"], data) == (200, "0", b"")
+    assert read(sandbox, target("empty"), {"Accept-Encoding": "gzip"}) == (200, b"")
+
+
+@pytest.mark.parametrize("size", [1, 65535, 65536, 65537, 5_000_001])
+def test_bytes_of_any_number(sandbox, size):
+    data = hashlib.shake_128(b"seed").digest(size)
+    assert send(sandbox, target("raw"), data)[0] == 200
+    assert send(sandbox, target(), *form(('name="file"; filename="form"', data)))[0] == 200
+    assert send(sandbox, target("packed"), gzip.compress(data, 1), {**RAW, "Content-Encoding": "gzip"})[0] == 200
+    for name in ("raw", "form", "packed"):
+        assert read(sandbox, target(name)) == (200, data)
+    assert read(sandbox, target("raw"), {"Accept-Encoding": "gzip"}) == (200, data)
+
+
+def test_form_names_its_files(sandbox):
+    body = form(('name="file"; filename="x/one"', b"1"), ('name="other"; filename="no"', b"-"),
+                ('name="file"; filename="/tmp/t\\"wo"', b"\r\n--xxBOUNDARY\r\n"), ('name=file; filename=three', b""))
+    assert send(sandbox, target(), *body) == (200, [entry("/home/user/x/one"), entry('/tmp/t"wo'), entry("/home/user/three")])
+    assert read(sandbox, target('/tmp/t"wo')) == (200, b"\r\n--xxBOUNDARY\r\n")
+    assert read(sandbox, target("no"))[0] == 404
+
+
+def test_form_without_a_file_name_goes_to_the_path(sandbox):
+    assert send(sandbox, target("here"), *form(('name="file"', b"text"))) == (200, [entry("/home/user/here")])
+    status, error = send(sandbox, target(), *form(('name="file"', b"text")))
+    assert (status, error["code"]) == (400, 400)
+
+
+def test_chunked_body(sandbox):
+    c = sandbox.connect()
+    c.request("POST", target("chunks"), body=iter([b"a" * 70000, b"b", b"c" * 70000]), headers={**sandbox.headers, **RAW},
+              encode_chunked=True)
+    assert c.getresponse().status == 200
+    c.close()
+    assert read(sandbox, target("chunks"))[1] == b"a" * 70000 + b"b" + b"c" * 70000
+
+
+def test_file_of_another_user(sandbox):
+    assert send(sandbox, target("note", username="root"), b"x") == (200, [entry("/root/note")])
+    assert fs(sandbox, "Stat", path="/root/note")["entry"]["owner"] == "root"
+    assert send(sandbox, target("/root/note"), b"y")[0] == 200
+    assert fs(sandbox, "Stat", path="/root/note")["entry"]["owner"] == "user"
+    assert send(sandbox, target("note", username="nobody-here"), b"x")[0] == 401
+    assert sandbox.call_raw("GET", target("note"), headers=as_user("root"))[0] == 404, "only the query names the user"
+
+
+def test_what_cannot_be_read_or_written(sandbox):
+    assert read(sandbox, target("nothing")) == (404, b'{"code":404,"message":"path \'/home/user/nothing\' does not exist"}')
+    assert read(sandbox, target("/tmp"))[0] == 400
+    assert read(sandbox, target("/dev/zero"))[0] == 400
+    assert send(sandbox, target("/tmp"), b"x")[0] == 400
+    assert send(sandbox, target("~root/x"), b"x")[0] == 400
+    sandbox.run("touch file")
+    assert send(sandbox, target("file/below"), b"x")[0] == 400
+    assert sandbox.call_raw("PUT", target("file"), b"x")[0] == 405
+
+
+@pytest.mark.parametrize("body,headers", [
+    (b"not gzip at all", {**RAW, "Content-Encoding": "gzip"}),
+    (gzip.compress(b"x" * 100000)[:-9], {**RAW, "Content-Encoding": "gzip"}),
+    (gzip.compress(b"x") + b"more", {**RAW, "Content-Encoding": "gzip"}),
+    (b"", {"Content-Type": "multipart/form-data; boundary=b"}),
+    (b"--b\r\n", {"Content-Type": "multipart/form-data; boundary=b"}),
+    (b"--b\r\nContent-Disposition: form-data; name=\"file\r\n\r\n\r\n--b--", {"Content-Type": "multipart/form-data; boundary=b"}),
+    (b"--b\r\nContent-Disposition: form-data; name=file; filename=a\r\n\r\nhalf", {"Content-Type": "multipart/form-data; boundary=b"}),
+    (b"--bX\r\n\r\n\r\n--b--", {"Content-Type": "multipart/form-data; boundary=b"}),
+    (b"--b\r\nno colon\r\n\r\n--b--", {"Content-Type": "multipart/form-data; boundary=b"}),
+    (b"--b\r\n" + b"A: b\r\n" * 4000, {"Content-Type": "multipart/form-data; boundary=b"}),
+    (b"x", {"Content-Type": "multipart/form-data"}),
+    (b"x", {"Content-Type": "multipart/form-data; boundary=" + "b" * 71}),
+])
+def test_malformed_body(sandbox, body, headers):
+    status, error = send(sandbox, target("a") if headers.get("Content-Encoding") else target(), body, headers)
+    assert (status, error["code"]) == (400, 400)
+
+
+def test_client_that_leaves_in_the_middle(sandbox):
+    c = sandbox.connect()
+    c.putrequest("POST", target("half"))
+    for name, value in {**sandbox.headers, **RAW, "Content-Length": "100000"}.items():
+        c.putheader(name, value)
+    c.endheaders()
+    c.send(b"x" * 50000)
+    sandbox.daemon.until(lambda: len(read(sandbox, target("half"))[1]) == 50000)
+    c.close()
+    assert send(sandbox, target("half"), b"whole")[0] == 200
+    assert read(sandbox, target("half")) == (200, b"whole")
+
+
+def test_client_that_does_not_read_a_file(sandbox):
+    sandbox.run("head -c 30000000 /dev/zero >large")
+    c = sandbox.connect()
+    c.request("GET", target("large"), headers=sandbox.headers)
+    answer = c.getresponse()
+    assert answer.read(1) == b"\0"
+    assert read(sandbox, target("/etc/hostname"))[0] == 200
+    assert len(answer.read()) == 29999999
+    c.close()
+
+
+def signed(sandbox, path, way, user="", until=None, token=None):
+    parts = [path, way, user, token or sandbox.headers["X-Access-Token"], *([str(until)] if until else [])]
+    hashed = base64.b64encode(hashlib.sha256(":".join(parts).encode()).digest()).decode().rstrip("=")
+    query = {"signature": "v1_" + hashed, **({"username": user} if user else {})}
+    return target(path, **query, **({"signature_expiration": until} if until else {}))
+
+
+def test_signed_paths(sandbox):
+    plain = {k: v for k, v in sandbox.headers.items() if k != "X-Access-Token"}
+
+    def call(method, where, body=None):
+        c = sandbox.connect()
+        c.request(method, where, body=body, headers={**plain, **RAW})
+        answer = c.getresponse()
+        data = answer.read()
+        c.close()
+        return answer.status, data
+
+    later, earlier = int(time.time()) + 600, int(time.time()) - 600
+    assert call("POST", signed(sandbox, "s", "write"), b"one")[0] == 200
+    assert call("GET", signed(sandbox, "s", "read")) == (200, b"one")
+    assert call("GET", signed(sandbox, "s", "read", user="user", until=later)) == (200, b"one")
+    for where, why in ((target("s"), b"missing signature query parameter"),
+                       (signed(sandbox, "s", "write"), b"invalid signature"),
+                       (signed(sandbox, "s", "read", token="other"), b"invalid signature"),
+                       (signed(sandbox, "s", "read") + "&username=root", b"invalid signature"),
+                       (signed(sandbox, "s", "read", until=later).replace(str(later), str(later + 1)), b"invalid signature"),
+                       (signed(sandbox, "s", "read") + "&signature_expiration=soon", b"invalid signature"),
+                       (signed(sandbox, "s", "read", until=earlier), b"signature is already expired")):
+        status, data = call("GET", where)
+        assert status == 401 and why in data, (where, data)
+    assert call("POST", "/process.Process/List", b"{}")[0] == 401
+    assert call("GET", "/health")[0] == 204
