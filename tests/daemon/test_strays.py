@@ -312,10 +312,11 @@ def test_commands_of_an_older_database_are_not_said_to_have_never_begun(fresh):
     x = d.exec(m, "echo done")["exec"]["id"]
     d.kill()
     with database(d) as db:
-        for i, (new, state) in enumerate([(BEGAN, 2), (NEVER, 1)]):
-            db.execute("INSERT INTO execs SELECT ?, machine, owner, number + ?, flags, ?, exit_code, signal,"
-                       " reason, created_ms, 0, 0, timeout_ms, user_us, system_us, wall_us, max_rss_kb, out_bytes, err_bytes, user,"
-                       " out_log, err_log, NULL, request_hash, argv, cwd, NULL, 0, NULL FROM execs WHERE id = ?", (new, 9 + i, state, x))
+        columns = [row[1] for row in db.execute("PRAGMA table_info(execs)")]
+        row = dict(zip(columns, db.execute("SELECT * FROM execs WHERE id = ?", (x,)).fetchone()))
+        for i, (id, state) in enumerate([(BEGAN, 2), (NEVER, 1)]):
+            older = {**row, "id": id, "number": row["number"] + 9 + i, "state": state, "started_ms": 0, "ended_ms": 0, "idem": None, "name": None, "stored": None}
+            db.execute(f"INSERT INTO execs VALUES ({', '.join('?' * len(columns))})", list(older.values()))
     d.start()
     began = d.wait(m, BEGAN)
     assert began["state"] == "unknown" and "was not recorded" in began["reason"]
