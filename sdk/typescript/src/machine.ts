@@ -4,7 +4,7 @@ import { Files } from "./files.js";
 import { Process } from "./process.js";
 import { commandFields, Result, type Command } from "./result.js";
 import { tar } from "./tar.js";
-import { CarrelError } from "./transport.js";
+import { CarrelError, newKey, sha256 } from "./transport.js";
 import type {
   ChangeSet, Diff, ExecEvent, ExecRequest, Exposure, ForkRequest, Grant, GrantRequest, Machine as MachineView,
   MachineRequest, NetRule, PendingItem, RewindRequest, Rule, Stats, Step, UpdateRequest,
@@ -27,10 +27,6 @@ function stepName(step: StepRef): string {
   return typeof step === "object" ? step.id : String(step);
 }
 
-function newKey(): string {
-  return globalThis.crypto.randomUUID().replaceAll("-", "");
-}
-
 /** The last number in a text. */
 function lastNumber(text: string): number | undefined {
   const found = text.match(/[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?/g);
@@ -49,7 +45,7 @@ export class Machine {
 
   /** A new machine: name, image, limits, ttl, net, env, ... */
   static async create(fields: MachineRequest = {}, client = new Client()): Promise<Machine> {
-    return new Machine(client, await client.call("machine_create", {}, { key: newKey(), ...fields }));
+    return new Machine(client, await client.call("machine_create", {}, { key: await newKey(), ...fields }));
   }
 
   /** The machine with this id, name or unique prefix of the id. */
@@ -66,8 +62,7 @@ export class Machine {
   /** A machine of the kind cell with these WebAssembly programs (binary or text) in /bin, by name. */
   static async cell(programs: Record<string, Uint8Array>, fields: MachineRequest = {}, client = new Client()): Promise<Machine> {
     const archive = tar(Object.fromEntries(Object.entries(programs).map(([name, program]) => [`bin/${name}.wasm`, program])));
-    const hash = new Uint8Array(await globalThis.crypto.subtle.digest("SHA-256", archive));
-    const name = "cell-" + Array.from(hash.slice(0, 8), (byte) => byte.toString(16).padStart(2, "0")).join("");
+    const name = "cell-" + (await sha256(archive)).slice(0, 16);
     await client.call("image_import", { name }, archive);
     return Machine.create({ kind: "cell", image: name, ...fields }, client);
   }
@@ -114,7 +109,7 @@ export class Machine {
 
   /** Runs a command and waits for its end. */
   async exec(command: Command, fields: ExecFields = {}): Promise<Result> {
-    const body = { key: newKey(), ...commandFields(command), ...fields };
+    const body = { key: await newKey(), ...commandFields(command), ...fields };
     return new Result((await this.client.call("exec", this.words, body)) as Result["view"]);
   }
 
@@ -125,7 +120,7 @@ export class Machine {
 
   /** Starts a command in the background. */
   async start(command: Command, fields: ExecFields = {}): Promise<Process> {
-    const body = { key: newKey(), ...commandFields(command), ...fields, background: true };
+    const body = { key: await newKey(), ...commandFields(command), ...fields, background: true };
     return new Process(this.client, (await this.client.call("exec", this.words, body)) as unknown as Process["view"]);
   }
 
@@ -155,7 +150,7 @@ export class Machine {
 
   /** New machines from a step, or from the present state: all of them, or none if one fails. */
   async fork(count = 1, step?: StepRef, fields: Omit<ForkRequest, "step" | "count"> = {}): Promise<Machine[]> {
-    const body = { key: newKey(), count, step: step === undefined ? undefined : stepName(step), ...fields };
+    const body = { key: await newKey(), count, step: step === undefined ? undefined : stepName(step), ...fields };
     return (await this.client.call("fork", this.words, body)).machines.map((view) => new Machine(this.client, view));
   }
 

@@ -22,6 +22,10 @@ declare module "node:stream" {
   export const Readable: { toWeb(stream: unknown): ReadableStream<Uint8Array> };
 }
 
+declare module "node:crypto" {
+  export const webcrypto: Crypto;
+}
+
 declare module "node:fs" {
   export function existsSync(path: string): boolean;
 }

@@ -107,6 +107,24 @@ export async function fetchFor(address: Address): Promise<Fetch> {
   return isNode ? nodeFetch(address.socket) : (url, init) => fetch(url, init);
 }
 
+/** Node 18 has it only in a module. */
+async function webCrypto(): Promise<Crypto> {
+  return globalThis.crypto ?? (await import("node:crypto")).webcrypto;
+}
+
+function hex(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** A new idempotency key. */
+export async function newKey(): Promise<string> {
+  return hex((await webCrypto()).getRandomValues(new Uint8Array(16)));
+}
+
+export async function sha256(data: Uint8Array): Promise<string> {
+  return hex(new Uint8Array(await (await webCrypto()).subtle.digest("SHA-256", data)));
+}
+
 /** Runs a program of this host; its standard output. */
 export async function runProgram(name: string, words: string[], env: Record<string, string | undefined>): Promise<string> {
   if (!isNode) throw new CarrelError("unsupported", "only a program in Node can run programs of its host");
