@@ -293,15 +293,15 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
     const struct dir_request *dirs = r->dirs.v;
     struct dir_grant asked[PLAN_MAX_GRANTS];
     const char *const own[] = {s->place->home, s->place->run, NULL};
-    struct dir_rules rules = {own, r->unreviewed, who->local ? who->uid : 0};
+    struct dir_rules rules = {own, r->unreviewed, rights_sends_files(who) ? who->uid : 0};
     const char *roots[CONF_ROOTS_MAX];
-    size_t root_count = who->local ? 0 : rights_roots(s, who, roots);
+    size_t root_count = rights_sends_files(who) ? 0 : rights_roots(s, who, roots);
     if (r->dirs.count + r->volumes.count > PLAN_MAX_GRANTS)
         return err_set(err, ERR_LIMIT, "a machine can have at most %d directories and volumes",
                        PLAN_MAX_GRANTS);
     for (size_t i = 0; i < r->dirs.count; i++) {
-        h->ours[i] = !who->local;
-        h->fds[i] = who->local ? fds[i] : dirs_open_under(dirs[i].path, roots, root_count, err);
+        h->ours[i] = !rights_sends_files(who);
+        h->fds[i] = h->ours[i] ? dirs_open_under(dirs[i].path, roots, root_count, err) : fds[i];
         if (h->fds[i] < 0)
             return -1;
         h->count++;
@@ -515,7 +515,7 @@ size_t service_request_fds(const struct caller *who, const struct machine_reques
     size_t count = r->dirs.count;
     for (size_t i = 0; i < r->grants.count; i++)
         count += grant_wants_file(&grants[i]);
-    return who->local ? count : 0;
+    return rights_sends_files(who) ? count : 0;
 }
 
 static int plan_asked(struct service *s, const struct caller *who, const struct machine_request *r,
@@ -533,7 +533,7 @@ static int plan_asked(struct service *s, const struct caller *who, const struct 
     }
     for (size_t i = 0; i < r->grants.count; i++) {
         struct grant_request one = grants[i];
-        bool file = who->local && grant_wants_file(&one);
+        bool file = rights_sends_files(who) && grant_wants_file(&one);
         if (!one.expires.is)
             one.expires = r->expires;
         if (grant_plan_read(s, who, &one, file ? *fds : -1, p, err) < 0)
@@ -555,7 +555,7 @@ static int plan_grants(struct service *s, const struct caller *who, const struct
     plan_known(r, h, p);
     if (plan_volumes(s, who, r, h, p, err) < 0)
         return -1;
-    if (plan_asked(s, who, r, who->local ? fds + r->dirs.count : NULL, p, err) < 0)
+    if (plan_asked(s, who, r, rights_sends_files(who) ? fds + r->dirs.count : NULL, p, err) < 0)
         return -1;
     grant_plan_mark_start(p);
     return 0;

@@ -117,6 +117,10 @@ int authorise_machine(const struct caller *who, const struct machine_request *r,
     return allow(who, SCOPE_RUN, err);
 }
 
+bool rights_sends_files(const struct caller *who) {
+    return who->local && !who->console[0];
+}
+
 size_t rights_roots(struct service *s, const struct caller *who, const char **ret) {
     struct owner_row daemon = {0};
     struct err none;

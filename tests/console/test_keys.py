@@ -2,12 +2,14 @@
 import json
 import pathlib
 import re
+import shutil
 import subprocess
+import tempfile
 
 import pytest
 
 from carrel import BUILD, ROOTLESS
-from console import Page, raw, status_of
+from console import ConsoleDaemon, Page, raw, status_of
 from daemon import Refused, TcpClient
 from test_terminal import Socket
 
@@ -271,6 +273,33 @@ def test_two_users_have_two_consoles(daemon):
     ticket = theirs.ticket(f"/v1/machines/{machine}/files?path=/etc/hostname")
     assert raw(daemon.port, "GET", mine.with_ticket(f"/v1/machines/{machine}/files?path=/etc/hostname", ticket))[0] == 404
     assert mine.get(f"/v1/machines/{machine}")["state"] == "running"
+
+
+def test_a_page_grants_only_what_lies_below_a_root():
+    """A page sends no descriptors, so its paths are opened by the daemon."""
+    top = pathlib.Path(tempfile.mkdtemp(prefix="c-", dir="/tmp"))
+    d = ConsoleDaemon(conf=f"[daemon]\nroots = {top}\n")
+    try:
+        (top / "in").mkdir()
+        (top / "in/file").write_text("inside\n")
+        (top / "out").symlink_to("/etc")
+        page = d.open()
+
+        def give(path):
+            return page.post("/v1/machines", {"dirs": [{"path": str(path), "at": "/home/user/d", "mode": "cow"}]})["id"]
+
+        machine = give(top / "in")
+        assert page.exec(machine, "cat /home/user/d/file")["stdout"] == "inside\n"
+        for path in ("/etc", top.parent, f"{top}/../etc", top / "out", top / "out/ssl"):
+            assert status_of(give, path)[0] in (400, 403), path
+        file = {"kind": "file", "what": str(top / "in/file"), "at": "/home/user/copy"}
+        page.post(f"/v1/machines/{machine}/grants", file)
+        assert page.exec(machine, "cat /home/user/copy")["stdout"] == "inside\n"
+        assert status_of(page.post, f"/v1/machines/{machine}/grants", {**file, "what": "/etc/hostname"}) == (403, "denied")
+        assert status_of(d.post, "/v1/machines", {"dirs": [{"path": str(top / "in")}]}) == (400, "invalid")  # no descriptor
+    finally:
+        d.stop()
+        shutil.rmtree(top)
 
 
 # ---- orders ----

@@ -155,19 +155,20 @@ void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done,
     deliver_next(d, NULL);
 }
 
-/* Opens the data to copy: the descriptor of a local caller, or a path below `roots`. */
+/* Opens the data to copy: the descriptor that the caller sent, or a path below `roots`. */
 static int open_copy(struct service *s, const struct caller *who, const struct grant_request *r,
                      int fd, bool *ret_ours, struct err *err) {
     const char *roots[CONF_ROOTS_MAX];
     const char *const own[] = {s->place->home, s->place->run, NULL};
-    size_t root_count = who->local ? 0 : rights_roots(s, who, roots);
-    *ret_ours = !who->local;
-    if (who->local && fd < 0)
+    bool sends = rights_sends_files(who);
+    size_t root_count = sends ? 0 : rights_roots(s, who, roots);
+    *ret_ours = !sends;
+    if (sends && fd < 0)
         return err_set(err, ERR_INVALID,
                        "the request passes no open file for '%.100s': send its file descriptor "
                        "with the request",
                        r->what);
-    int file = who->local ? fd : files_open_under(r->what, roots, root_count, err);
+    int file = sends ? fd : files_open_under(r->what, roots, root_count, err);
     if (file >= 0 && file_check(file, r->what, own, err) < 0) {
         if (*ret_ours)
             close(file);

@@ -14,10 +14,11 @@ interface Wish {
   mem: string;
   cpus: string;
   ttl: string;
+  dir: string;
   net: string;
 }
 
-const nothing: Wish = { name: "", kind: "box", image: "host", mem: "", cpus: "", ttl: "", net: "" };
+const nothing: Wish = { name: "", kind: "box", image: "host", mem: "", cpus: "", ttl: "", dir: "", net: "" };
 
 function targets(net: string): string[] {
   return net.split(/[\s,]+/).filter(Boolean);
@@ -31,6 +32,7 @@ function body(w: Wish): object {
     ...(w.name && { name: w.name }),
     ...(Object.keys(limits).length && { limits }),
     ...(w.ttl && { ttl: w.ttl }),
+    ...(w.dir && { dirs: [{ path: w.dir, mode: "cow" }] }),
     ...(w.net && { net: targets(w.net).map((target) => ({ target })) }),
   };
 }
@@ -45,6 +47,7 @@ function command(w: Wish): string {
   option("--mem", w.mem);
   option("--cpus", w.cpus);
   option("--ttl", w.ttl);
+  option("--dir", w.dir);
   for (const target of targets(w.net)) option("--net", target);
   return words.join(" ");
 }
@@ -76,6 +79,9 @@ export function NewMachine({ close }: { close: () => void }) {
       <Field label="Memory" hint="such as 512M or 4G"><input value={wish.mem} onInput={set("mem")} /></Field>
       <Field label="Processors"><input inputMode="decimal" value={wish.cpus} onInput={set("cpus")} /></Field>
       <Field label="Delete after" hint="such as 30m or 8h; empty: never"><input value={wish.ttl} onInput={set("ttl")} /></Field>
+      <Field label="Directory" hint="of this host, granted as a copy; it must be below a root of carrel.conf">
+        <input value={wish.dir} onInput={set("dir")} placeholder="/srv/projects/shop" />
+      </Field>
       <Field label="Network" hint="hosts and presets that it may reach, such as pip, api.github.com">
         <input value={wish.net} onInput={set("net")} />
       </Field>
