@@ -80,6 +80,8 @@ const struct schema grant_request_schema =
 static const struct field expose_request[] = {
     {"port", FIELD_NUMBER, AT(struct expose_request, port), "port inside the machine",
      .required = true, .min = 1, .max = 65535},
+    {"public", FIELD_FLAG, AT(struct expose_request, is_public),
+     "whoever reaches the address may use the port, without a token"},
 };
 const struct schema expose_request_schema =
     SCHEMA("ExposeRequest", struct expose_request, expose_request);
@@ -126,9 +128,9 @@ static const struct field exposure_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
     {"port", SHOW_NUMBER, 0, NULL, .required = true},
     {"url", SHOW_TEXT, 0, "URL of the port for a browser, with the token", .required = true},
+    {"public", SHOW_FLAG, 0, "the port is public, and has no token"},
     {"token", SHOW_TEXT, 0,
-     "token of the port, only in this response; send it in the header Carrel-Token",
-     .required = true},
+     "token of a private port, only in this response; send it in the header Carrel-Token"},
     {"replaced", SHOW_FLAG, 0, "the port was exposed before, and its earlier token is now invalid"},
 };
 const struct schema exposure_schema = SCHEMA("Exposure", char *, exposure_view);

@@ -11,7 +11,12 @@
 
 enum { WORDS = 3 };
 
-static int expose_ask(struct client *c, char **words, int count, json_t **ret, struct err *err) {
+struct expose_options {
+    bool is_public, quiet, json, help;
+};
+
+static int expose_ask(struct client *c, char **words, int count, const struct expose_options *o,
+                      json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     struct buf body DEFER(buf_done) = BUF(256);
     struct client_request r = {.method = "GET", .target = target};
@@ -29,19 +34,18 @@ static int expose_ask(struct client *c, char **words, int count, json_t **ret, s
     if (count == 2) {
         r.method = "POST";
         r.body = &body;
-        if (!buf_addf(&body, "{\"port\":%llu}", (unsigned long long)port))
+        if (!buf_addf(&body, "{\"port\":%llu,\"public\":%s}", (unsigned long long)port,
+                      o->is_public ? "true" : "false"))
             return err_set(err, ERR_LIMIT, "out of memory");
     }
     return client_call(c, &r, ret, err);
 }
 
-struct expose_options {
-    bool quiet, json, help;
-};
-
 #define AT(member) offsetof(struct expose_options, member)
 
 const struct option_row expose_rows[] = {
+    {0, "public", NULL, OPTION_FLAG, AT(is_public),
+     "no token: whoever reaches the address may use the port"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only port numbers"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
@@ -84,6 +88,8 @@ static int expose_read_words(int argc, char **argv, struct expose_options *o, ch
         err_set(err, ERR_INVALID, "unexpected argument '%s'", words[2]);
         return err_remedy(err, "see carrel expose --help");
     }
+    if (o->is_public && count != 2)
+        return err_set(err, ERR_INVALID, "--public works only with a port to expose");
     return count;
 }
 
@@ -101,7 +107,7 @@ int cmd_expose(int argc, char **argv) {
         return 0;
     }
     if (client_open(&c, CLIENT_START, NULL, &err) < 0 ||
-        expose_ask(&c, words, count, &answer, &err) < 0)
+        expose_ask(&c, words, count, &o, &answer, &err) < 0)
         return cli_fail(&err);
     print_answer(answer, &o);
     if (count == 3)

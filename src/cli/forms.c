@@ -41,7 +41,7 @@ const char forward_notes[] = "LOCAL is a port of this host (default: PORT; 0: a 
                              "until the machine has ended.";
 
 const struct form expose_forms[] = {
-    {"MACHINE PORT", "make a port of the machine reachable and print its URL, with a token"},
+    {"MACHINE PORT", "make a port of the machine reachable and print its URL"},
     {"MACHINE", "list the machine's ports that are reachable"},
     {"MACHINE rm PORT", "make a port unreachable again"},
     {NULL, NULL},

@@ -57,35 +57,13 @@ struct ingress {
     struct loop *loop;
     const struct ingress_hooks *hooks;
     void *arg;
+    const char *domain;
     int sock;
     uint16_t port; /* see ingress_port() */
     struct loop_watch *watch;
     struct visit *visits;
     size_t count;
 };
-
-/* ---- host names of exposed ports ---- */
-
-bool ingress_door_read(struct http_text host, struct ingress_door *ret) {
-    const char *colon = memchr(host.s, ':', host.n);
-    size_t n = colon ? (size_t)(colon - host.s) : host.n, domain = strlen(INGRESS_DOMAIN);
-    char text[64];
-    uint64_t port;
-    if (n <= domain || n >= sizeof(text) || memcmp(host.s + n - domain, INGRESS_DOMAIN, domain))
-        return false;
-    memcpy(text, host.s, n - domain);
-    text[n - domain] = '\0';
-    char *dash = strchr(text, '-');
-    if (!dash)
-        return false;
-    *dash++ = '\0';
-    if (parse_u64(text, 1, 65535, &port, NULL) < 0 || text[0] == '0' ||
-        !id_valid(dash, strlen(dash), 'm'))
-        return false;
-    *ret = (struct ingress_door){.port = (uint16_t)port};
-    snprintf(ret->machine, sizeof(ret->machine), "%s", dash);
-    return true;
-}
 
 /* ---- the end of a visit (a connection) ---- */
 
@@ -349,22 +327,24 @@ static void ingress_take(struct visit *v) {
     struct http_text host = http_field_only(h, "Host"), token;
     struct ingress_tokens tokens;
     char method[24], path[256];
-    if (h->form != HTTP_ORIGIN || !host.s || !ingress_door_read(host, &v->door)) {
+    if (h->form != HTTP_ORIGIN || !host.s || !ingress_door_read(host, g->domain, &v->door)) {
         ingress_answer(v, 404, "exposed ports have the host name PORT-MACHINE" INGRESS_DOMAIN "\n",
                        NULL);
         return;
     }
+    if (!v->door.port)
+        v->door.port = g->hooks->only_port(g->arg, v->door.machine);
     ingress_tokens_find(h, &tokens);
     int status = try_all(v, &tokens, &token);
     if (status) {
         ingress_refuse(v, status, why_not(status));
         return;
     }
-    if (tokens.in_query) {
+    if (tokens.in_query && token.n) {
         move_token(v, token);
         return;
     }
-    if (h->upgrade && !ingress_origin_ok(h)) {
+    if (h->upgrade && token.n && !ingress_origin_ok(h)) {
         ingress_refuse(v, 403, "a page from another origin may not open a websocket here\n");
         return;
     }
@@ -462,9 +442,10 @@ static void on_accept(void *arg, unsigned events) {
     }
 }
 
-struct ingress *ingress_new(struct loop *loop, const struct ingress_hooks *hooks, void *arg) {
+struct ingress *ingress_new(struct loop *loop, const struct ingress_hooks *hooks, void *arg,
+                            const char *domain) {
     struct ingress *g = xnew(struct ingress);
-    *g = (struct ingress){.loop = loop, .hooks = hooks, .arg = arg, .sock = -1};
+    *g = (struct ingress){.loop = loop, .hooks = hooks, .arg = arg, .domain = domain, .sock = -1};
     return g;
 }
 

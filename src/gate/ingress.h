@@ -1,9 +1,9 @@
 /*
  * Ingress: exposed ports of machines, served by host name on a separate listener, never on the
  * API's. A connection carries one request, or becomes a websocket: the Host field names the machine
- * and port, a token authorises it, and the body is passed through. Bytes after the request are
- * discarded and the answer closes the connection, because they could be another request with its
- * token.
+ * and port, a token authorises it unless the port is public, and the body is passed through. Bytes
+ * after the request are discarded and the answer closes the connection, because they could be
+ * another request with its token.
  *
  * The token comes in the field Carrel-Token or as ?carrel_token=..., which is answered with a
  * cookie for that host. The token never reaches the machine (ingress_head.h).
@@ -13,27 +13,23 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/id.h"
-#include "io/http.h"
+#include "gate/ingress_name.h"
 #include "io/loop.h"
 
 enum { INGRESS_CONNECTIONS = 512, INGRESS_TOKEN_MAX = 80 };
-#define INGRESS_DOMAIN ".localhost"
 #define INGRESS_DEFAULT "127.0.0.1:7071"
 enum { INGRESS_SPARE = 100 }; /* ports above the default that are tried if it is taken */
 
 struct ingress;
 
-struct ingress_door {
-    char machine[ID_SIZE];
-    uint16_t port;
-};
-
 typedef void ingress_dialled_fn(void *arg, int fd, const struct err *err);
 
 struct ingress_hooks {
-    /* Checks a token. Returns 0, or the HTTP status of the refusal: 404 the port is not exposed,
-     * 401 wrong token, 403 the machine is guarded and tainted. */
+    /* The port that the machine exposes; 0: none, or several. */
+    uint16_t (*only_port)(void *arg, const char *machine);
+    /* Checks a token; a public port takes the token "". Returns 0, or the HTTP status of the
+     * refusal: 404 the port is not exposed, 401 wrong token, 403 the machine is guarded and
+     * tainted. */
     int (*check)(void *arg, const struct ingress_door *door, struct http_text token);
     /* Whether the port is still exposed. Called whenever bytes arrive. */
     bool (*is_open)(void *arg, const struct ingress_door *door);
@@ -46,7 +42,9 @@ struct ingress_hooks {
                     const char *path, const char *why);
 };
 
-struct ingress *ingress_new(struct loop *loop, const struct ingress_hooks *hooks, void *arg);
+/* domain: of the host names beside those below ".localhost"; "": none. It must stay valid. */
+struct ingress *ingress_new(struct loop *loop, const struct ingress_hooks *hooks, void *arg,
+                            const char *domain);
 void ingress_free(struct ingress *g);
 /*
  * Listens on `where`, "ADDRESS:PORT". "": the default address, or the next free port above it, for
@@ -57,6 +55,3 @@ int ingress_listen(struct ingress *g, const char *where, struct err *err);
 uint16_t ingress_port(const struct ingress *g);
 /* Ends open connections to a machine's port (0: to all its ports) that is no longer exposed. */
 void ingress_close(struct ingress *g, const char *machine, uint16_t port);
-
-/* Parses a Host field such as "8000-m-abc.localhost:7071" into port and machine. Pure. */
-bool ingress_door_read(struct http_text host, struct ingress_door *ret);

@@ -23,6 +23,7 @@ enum conf_type {
     CONF_TIME,
     CONF_ACTION,
     CONF_INTERNET,
+    CONF_DOMAIN,
     CONF_STEPS,
     CONF_WORD,
     CONF_LOGIN_URL,
@@ -138,6 +139,9 @@ static const struct key keys[] = {
     {"gate", "ingress", CONF_ADDRESS, AT(ingress), "", 0, 0,
      "address on which exposed ports of machines are served (`carrel expose`); default: "
      "127.0.0.1:7071, or the next free port if it is taken"},
+    {"gate", "domain", CONF_DOMAIN, AT(domain), "", 0, 0,
+     "domain below which exposed ports have host names, PORT-MACHINE.DOMAIN, for clients on other "
+     "hosts; its names must lead to the address of `ingress`"},
     {"e2b", "image", CONF_WORD, AT(e2b_image), "host", 0, 0,
      "image of the templates `base` and `code-interpreter-v1` of E2B clients, unless the owner has "
      "an image of that name"},
@@ -349,6 +353,22 @@ static int set_number(const struct key *k, struct conf *c, const char *value, st
     return 0;
 }
 
+/* A name in lower case whose labels are not empty: "sandboxes.example.com". */
+static int set_domain(char *to, const char *value, struct err *err) {
+    static const char label[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    for (const char *at = value; *value;) {
+        size_t n = strspn(at, label);
+        if (!n || n > 63 || at[0] == '-' || at[n - 1] == '-' || (at[n] && at[n] != '.'))
+            return err_set(err, ERR_INVALID,
+                           "'%.60s' is not a domain in lower case, such as sandboxes.example.com",
+                           value);
+        if (!at[n])
+            break;
+        at += n + 1;
+    }
+    return set_text(to, value, err);
+}
+
 static int set_value(const struct key *k, struct conf *c, const char *value, struct err *err) {
     enum idle_action action;
     enum step_policy policy;
@@ -374,6 +394,8 @@ static int set_value(const struct key *k, struct conf *c, const char *value, str
         if (strcmp(value, "deny") != 0 && strcmp(value, "ask") != 0 && strcmp(value, "allow") != 0)
             return err_set(err, ERR_INVALID, "'%.40s' must be deny, ask or allow", value);
         return set_text(text, value, err);
+    case CONF_DOMAIN:
+        return set_domain(text, value, err);
     case CONF_WORD:
         return set_text(text, value, err);
     case CONF_LOGIN_URL:
@@ -582,7 +604,7 @@ static const char *const type_names[] = {
     [CONF_MONEY] = "number",         [CONF_TIME] = "time",     [CONF_ACTION] = "word",
     [CONF_STEPS] = "word",           [CONF_WORD] = "text",     [CONF_PROVIDER] = "lines",
     [CONF_LOGIN_URL] = "text",       [CONF_MODEL] = "lines",   [CONF_ALIAS] = "lines",
-    [CONF_AGENT] = "text",           [CONF_INTERNET] = "word",
+    [CONF_AGENT] = "text",           [CONF_INTERNET] = "word", [CONF_DOMAIN] = "domain",
 };
 
 static bool put_range(const struct key *k, struct buf *ret) {

@@ -48,9 +48,11 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Web).serve_forever()
 
 
 class Exposing(Daemon):
+    domain = ""
+
     def __init__(self):
         self.ingress = free_port()
-        super().__init__("--listen", "127.0.0.1:0", conf=f"[gate]\ningress = 127.0.0.1:{self.ingress}\n[journal]\nrefusals = 100000\n")
+        super().__init__("--listen", "127.0.0.1:0", conf=f"[gate]\ningress = 127.0.0.1:{self.ingress}\ndomain = {self.domain}\n[journal]\nrefusals = 100000\n")
 
     def visit(self, machine, path="/", port=8000, host=None, method="GET", body=None, **headers):
         c = http.client.HTTPConnection("127.0.0.1", self.ingress, timeout=20)
@@ -62,8 +64,11 @@ class Exposing(Daemon):
         return a, text
 
     def notes(self, machine, verb):
+        return [n for n in self.audit(machine, verb) if n["kind"] == "note"]
+
+    def audit(self, machine, verb):
         text = self.request("GET", "/v1/audit", raw=True, machine=machine, verb=verb).decode()
-        return [n for n in map(json.loads, text.splitlines()) if n["kind"] == "note"]
+        return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture(scope="module")

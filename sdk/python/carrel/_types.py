@@ -531,6 +531,8 @@ SecretGrant = TypedDict("SecretGrant", {
 class ExposeRequest(TypedDict):
     # port inside the machine
     port: int
+    # whoever reaches the address may use the port, without a token
+    public: NotRequired[bool]
 
 
 class Exposure(TypedDict):
@@ -538,8 +540,10 @@ class Exposure(TypedDict):
     port: int
     # URL of the port for a browser, with the token
     url: str
-    # token of the port, only in this response; send it in the header Carrel-Token
-    token: str
+    # the port is public, and has no token
+    public: NotRequired[bool]
+    # token of a private port, only in this response; send it in the header Carrel-Token
+    token: NotRequired[str]
     # the port was exposed before, and its earlier token is now invalid
     replaced: NotRequired[bool]
 
@@ -1336,6 +1340,8 @@ class Port(TypedDict):
     port: int
     # URL of the port, without the token
     url: str
+    # the port is public, and has no token
+    public: NotRequired[bool]
 
 
 class PendingItem(TypedDict):

@@ -509,6 +509,8 @@ export interface SecretGrant {
 export interface ExposeRequest {
   /** port inside the machine */
   port: number;
+  /** whoever reaches the address may use the port, without a token */
+  public?: boolean;
 }
 
 export interface Exposure {
@@ -516,8 +518,10 @@ export interface Exposure {
   port: number;
   /** URL of the port for a browser, with the token */
   url: string;
-  /** token of the port, only in this response; send it in the header Carrel-Token */
-  token: string;
+  /** the port is public, and has no token */
+  public?: boolean;
+  /** token of a private port, only in this response; send it in the header Carrel-Token */
+  token?: string;
   /** the port was exposed before, and its earlier token is now invalid */
   replaced?: boolean;
 }
@@ -1299,6 +1303,8 @@ export interface Port {
   port: number;
   /** URL of the port, without the token */
   url: string;
+  /** the port is public, and has no token */
+  public?: boolean;
 }
 
 export interface PendingItem {

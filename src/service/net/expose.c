@@ -10,6 +10,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "gate/ingress_head.h"
 #include "service/cells.h"
 #include "service/net/inner.h"
 #include "service/rights.h"
@@ -59,6 +60,24 @@ static bool is_same(const uint8_t *a, const uint8_t *b) {
     for (size_t i = 0; i < SHA256_BYTES; i++)
         differ |= a[i] ^ b[i];
     return differ == 0;
+}
+
+/* A public port takes the token "". */
+static void hash_public(uint8_t ret[SHA256_BYTES]) {
+    hash_token("", 0, ret);
+}
+
+static bool is_public(const struct exposure *e) {
+    uint8_t hash[SHA256_BYTES];
+    hash_public(hash);
+    return is_same(e->hash, hash);
+}
+
+static uint16_t only_port(void *arg, const char *machine) {
+    struct service *s = arg;
+    struct live *l = map_get(&s->machines, machine);
+    const struct exposures *all = l ? l->net->exposures : NULL;
+    return all && all->count == 1 ? all->list[0].port : 0;
 }
 
 static int expose_check(void *arg, const struct ingress_door *door, struct http_text token) {
@@ -128,10 +147,10 @@ static void entered(void *arg, const struct ingress_door *door, const char *meth
     idle_touch(&l->idle, loop_now_ms(s->loop));
 }
 
-static const struct ingress_hooks hooks = {expose_check, is_open, dial, entered};
+static const struct ingress_hooks hooks = {only_port, expose_check, is_open, dial, entered};
 
 struct ingress *expose_new(struct service *s) {
-    return ingress_new(s->loop, &hooks, s);
+    return ingress_new(s->loop, &hooks, s, s->conf->domain);
 }
 
 /* ---- restoring exposed ports ---- */
@@ -170,11 +189,13 @@ void expose_detach(struct live *l) {
 /* ---- requests ---- */
 
 static void put_url(struct jot *j, const struct live *l, uint16_t port, const char *token) {
-    char url[256];
-    snprintf(url, sizeof(url), "http://%u-%s" INGRESS_DOMAIN ":%u/%s%s", port, l->row.id,
-             ingress_port(l->service->net->ingress), token ? "?carrel_token=" : "",
-             token ? token : "");
-    jot_string(j, "url", url);
+    const struct service *s = l->service;
+    struct buf url DEFER(buf_done) = BUF(1024);
+    struct ingress_door door = {.port = port};
+    snprintf(door.machine, sizeof(door.machine), "%s", l->row.id);
+    bool ok = ingress_put_url(&url, &door, s->conf->domain, ingress_port(s->net->ingress)) &&
+              (!token || buf_addf(&url, "?" INGRESS_QUERY "=%s", token));
+    jot_string(j, "url", ok ? url.data : "");
 }
 
 static void expose_list(struct live *l, service_net_fn *done, void *arg) {
@@ -187,6 +208,8 @@ static void expose_list(struct live *l, service_net_fn *done, void *arg) {
         jot_object(&j, NULL);
         jot_u64(&j, "port", l->net->exposures->list[i].port);
         put_url(&j, l, l->net->exposures->list[i].port, NULL);
+        if (is_public(&l->net->exposures->list[i]))
+            jot_bool(&j, "public", true);
         jot_end(&j, '}');
     }
     jot_end(&j, ']');
@@ -217,7 +240,8 @@ static int store_door(struct live *l, uint16_t port, const uint8_t hash[SHA256_B
     return -1;
 }
 
-static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1], struct err *err) {
+/* token: the new one of a private port; "" for a public port. */
+static int open_door(struct live *l, uint16_t port, const char *token, struct err *err) {
     struct service *s = l->service;
     struct exposure *e = expose_find(l, port);
     uint8_t hash[SHA256_BYTES];
@@ -226,8 +250,7 @@ static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1],
                        l->row.id, EXPOSED_MAX);
     if (ingress_listen(s->net->ingress, s->conf->ingress, err) < 0)
         return -1;
-    make_token(token);
-    hash_token(token, TOKEN_CHARS, hash);
+    hash_token(token, strlen(token), hash);
     if (store_door(l, port, hash, err) < 0)
         return -1;
     if (!e) {
@@ -240,13 +263,12 @@ static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1],
 }
 
 static struct live *expose_begin(struct service *s, const struct caller *who, const char *machine,
-                                 const char *verb, uint16_t port, char detail[32], uint64_t *intent,
+                                 const char *verb, const char *detail, uint64_t *intent,
                                  struct err *err) {
     struct live *l =
         authorise(who, RIGHT_EXPOSE, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
     if (!l)
         return NULL;
-    snprintf(detail, 32, "{\"port\":%u}", port);
     const struct journal_record what = {.verb = verb, .machine = l->row.id, .detail = detail};
     return note_intent(s, who, &what, intent, err) < 0 ? NULL : l;
 }
@@ -257,14 +279,18 @@ void service_expose(struct service *s, const struct caller *who, const char *mac
     struct jot j = JOT(&text);
     struct err err;
     uint64_t intent;
-    char token[TOKEN_CHARS + 1], detail[32];
+    char token[TOKEN_CHARS + 1] = "", detail[48];
     uint16_t port = (uint16_t)r->port.value;
-    struct live *l = expose_begin(s, who, machine, "expose.open", port, detail, &intent, &err);
+    snprintf(detail, sizeof(detail), "{\"port\":%u%s}", port,
+             r->is_public ? ",\"public\":true" : "");
+    struct live *l = expose_begin(s, who, machine, "expose.open", detail, &intent, &err);
     if (!l) {
         done(arg, NULL, &err);
         return;
     }
     bool again = expose_find(l, port) != NULL;
+    if (!r->is_public)
+        make_token(token);
     int status = cell_refuse(l, "exposed ports", &err) < 0 ? -1 : open_door(l, port, token, &err);
     const struct journal_record what = {
         .verb = "expose.open", .machine = l->row.id, .detail = detail};
@@ -276,8 +302,11 @@ void service_expose(struct service *s, const struct caller *who, const char *mac
     jot_object(&j, NULL);
     jot_string(&j, "machine", l->row.id);
     jot_u64(&j, "port", port);
-    put_url(&j, l, port, token);
-    jot_string(&j, "token", token);
+    put_url(&j, l, port, r->is_public ? NULL : token);
+    if (r->is_public)
+        jot_bool(&j, "public", true);
+    else
+        jot_string(&j, "token", token);
     if (again)
         jot_bool(&j, "replaced", true);
     jot_end(&j, '}');
@@ -312,7 +341,8 @@ void service_expose_remove(struct service *s, const struct caller *who, const ch
     struct err err;
     uint64_t intent;
     char detail[32];
-    struct live *l = expose_begin(s, who, machine, "expose.close", port, detail, &intent, &err);
+    snprintf(detail, sizeof(detail), "{\"port\":%u}", port);
+    struct live *l = expose_begin(s, who, machine, "expose.close", detail, &intent, &err);
     if (!l) {
         done(arg, NULL, &err);
         return;

@@ -128,14 +128,64 @@ static void an_answer_is_the_last_of_its_connection(void **state) {
                         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\n");
 }
 
+static void a_name_leads_to_a_port_of_a_machine(void **state) {
+    static const struct {
+        const char *host;
+        bool here, below; /* without a domain, and with example.com */
+        uint16_t port;
+    } rows[] = {
+        {"8000-m-aaaaaaaaaaaa.localhost", true, true, 8000},
+        {"8000-m-aaaaaaaaaaaa.localhost:7071", true, true, 8000},
+        {"8000-maaaaaaaaaaaa.localhost", true, true, 8000},
+        {"8000-MAAAAAAAAAAAA.LocalHost", true, true, 8000},
+        {"maaaaaaaaaaaa.localhost", true, true, 0},
+        {"m-aaaaaaaaaaaa.localhost", true, true, 0},
+        {"8000-maaaaaaaaaaaa.example.com", false, true, 8000},
+        {"8000-m-aaaaaaaaaaaa.EXAMPLE.com:80", false, true, 8000},
+        {"maaaaaaaaaaaa.example.com", false, true, 0},
+        {"example.com", false, false, 0},
+        {".example.com", false, false, 0},
+        {"localhost", false, false, 0},
+        {"", false, false, 0},
+        {"8000-maaaaaaaaaaaa.example.org", false, false, 0},
+        {"8000-maaaaaaaaaaaaexample.com", false, false, 0},
+        {"8000-maaaaaaaaaaaa.example.com.evil.org", false, false, 0},
+        {"8000-maaaaaaaaaaaa.evil.example.com", false, false, 0},
+        {"x.8000-maaaaaaaaaaaa.example.com", false, false, 0},
+        {"8000-maaaaaaaaaaaa.example.com.", false, false, 0},
+        {"0-maaaaaaaaaaaa.localhost", false, false, 0},
+        {"08000-maaaaaaaaaaaa.localhost", false, false, 0},
+        {"65536-maaaaaaaaaaaa.localhost", false, false, 0},
+        {"-1-maaaaaaaaaaaa.localhost", false, false, 0},
+        {"+1-maaaaaaaaaaaa.localhost", false, false, 0},
+        {"8000-maaaaaaaaaaa.localhost", false, false, 0},
+        {"8000-xaaaaaaaaaaaa.localhost", false, false, 0},
+        {"8000-8000-maaaaaaaaaaaa.localhost", false, false, 0},
+        {"8000-.localhost", false, false, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct http_text host = {rows[i].host, strlen(rows[i].host)};
+        struct ingress_door door;
+        if (ingress_door_read(host, "", &door) != rows[i].here)
+            fail_msg("%s", rows[i].host);
+        if (ingress_door_read(host, "example.com", &door) != rows[i].below)
+            fail_msg("below the domain: %s", rows[i].host);
+        if (!rows[i].below)
+            continue;
+        assert_string_equal(door.machine, "m-aaaaaaaaaaaa");
+        assert_int_equal(door.port, rows[i].port);
+    }
+}
+
 /* Called for connections only. */
-static const struct ingress_hooks no_hooks = {NULL, NULL, NULL, NULL};
+static const struct ingress_hooks no_hooks = {NULL, NULL, NULL, NULL, NULL};
 
 static void a_taken_default_port_is_replaced_and_a_named_one_is_not(void **state) {
     struct loop *loop = loop_new(NULL);
-    struct ingress *first = ingress_new(loop, &no_hooks, NULL);
-    struct ingress *second = ingress_new(loop, &no_hooks, NULL);
-    struct ingress *third = ingress_new(loop, &no_hooks, NULL);
+    struct ingress *first = ingress_new(loop, &no_hooks, NULL, "");
+    struct ingress *second = ingress_new(loop, &no_hooks, NULL, "");
+    struct ingress *third = ingress_new(loop, &no_hooks, NULL, "");
     struct err err = {0};
     char named[32];
     (void)state;
@@ -157,4 +207,5 @@ UNIT_MAIN(cmocka_unit_test(every_credential_is_found_and_left_out),
           cmocka_unit_test(too_many_are_noticed), cmocka_unit_test(a_token_elsewhere_becomes_stars),
           cmocka_unit_test(a_websocket_is_opened_by_its_own_origin_only),
           cmocka_unit_test(an_answer_is_the_last_of_its_connection),
+          cmocka_unit_test(a_name_leads_to_a_port_of_a_machine),
           cmocka_unit_test(a_taken_default_port_is_replaced_and_a_named_one_is_not))

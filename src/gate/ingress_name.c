@@ -1,0 +1,62 @@
+#include "gate/ingress_name.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/parse.h"
+
+enum { NAME_MAX_BYTES = 64, HTTP_PORT = 80 };
+
+static bool ends_with(struct http_text *host, const char *dot, const char *domain) {
+    size_t dot_n = strlen(dot), n = dot_n + strlen(domain);
+    if (host->n <= n || strncasecmp(host->s + host->n - n, dot, dot_n) != 0 ||
+        strncasecmp(host->s + host->n - n + dot_n, domain, n - dot_n) != 0)
+        return false;
+    host->n -= n;
+    return true;
+}
+
+/* Browsers write host names in lower case, other clients as they were typed. */
+static void copy_lower(char *to, struct http_text from) {
+    for (size_t i = 0; i < from.n; i++) {
+        char c = from.s[i];
+        to[i] = c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    }
+    to[from.n] = '\0';
+}
+
+bool ingress_door_read(struct http_text host, const char *domain, struct ingress_door *ret) {
+    const char *colon = memchr(host.s, ':', host.n);
+    struct http_text name = {host.s, colon ? (size_t)(colon - host.s) : host.n};
+    char text[NAME_MAX_BYTES], id[ID_SIZE];
+    uint64_t port = 0;
+    if (!ends_with(&name, "", INGRESS_DOMAIN) && (!*domain || !ends_with(&name, ".", domain)))
+        return false;
+    if (name.n >= sizeof(text))
+        return false;
+    copy_lower(text, name);
+    char *machine = text, *dash = strchr(text, '-');
+    if (*text >= '1' && *text <= '9' && dash) {
+        *dash = '\0';
+        machine = dash + 1;
+        if (parse_u64(text, 1, 65535, &port, NULL) < 0)
+            return false;
+    }
+    size_t n = strlen(machine);
+    if (id_valid(machine, n, 'm'))
+        memcpy(id, machine, n + 1);
+    else if (!id_from_label(machine, n, 'm', id))
+        return false;
+    *ret = (struct ingress_door){.port = (uint16_t)port};
+    memcpy(ret->machine, id, sizeof(id));
+    return true;
+}
+
+bool ingress_put_url(struct buf *out, const struct ingress_door *door, const char *domain,
+                     uint16_t listens) {
+    char label[ID_LABEL_SIZE];
+    id_to_label(door->machine, label);
+    bool ok = *domain ? buf_addf(out, "http://%u-%s.%s", door->port, label, domain)
+                      : buf_addf(out, "http://%u-%s" INGRESS_DOMAIN, door->port, door->machine);
+    return ok && (listens == HTTP_PORT || buf_addf(out, ":%u", listens)) && buf_add(out, "/", 1);
+}

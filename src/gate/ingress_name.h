@@ -1,0 +1,27 @@
+/*
+ * Host names of exposed ports: PORT-MACHINE.localhost, and with a domain in the settings also
+ * PORT-MACHINE.DOMAIN. MACHINE is the id or its label (base/id.h). Without "PORT-" the name means
+ * the only port that the machine exposes. Pure.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/id.h"
+#include "io/http.h"
+
+#define INGRESS_DOMAIN ".localhost"
+
+struct ingress_door {
+    char machine[ID_SIZE];
+    uint16_t port; /* 0: the only one */
+};
+
+/* Parses a Host field such as "8000-m-abc.localhost:7071". domain: "" for none. */
+bool ingress_door_read(struct http_text host, const char *domain, struct ingress_door *ret);
+
+/* Writes the URL of a port, "/" at its end. `listens` is the port of the listener. */
+bool ingress_put_url(struct buf *out, const struct ingress_door *door, const char *domain,
+                     uint16_t listens);
