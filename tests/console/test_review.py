@@ -1,5 +1,6 @@
 """The page Review: files, flags, differences and pictures; ship, undo, and return to the model."""
 import json
+import sqlite3
 import struct
 import subprocess
 import zlib
@@ -127,6 +128,27 @@ def test_commits_are_reviewed_and_shipped_as_a_branch(page, daemon, tmp_path):
     page.shown(".receipt:has-text('carrel/coder')")
     told = subprocess.run([*git, "show", "carrel/coder:f"], capture_output=True, text=True, timeout=60)
     assert told.stdout == "two\n"
+
+
+def test_changes_of_a_database_are_reviewed_and_shipped(page, daemon, tmp_path):
+    path = tmp_path / "shop.db"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE goods (name TEXT)")
+    db.execute("INSERT INTO goods VALUES ('old')")
+    db.commit()
+    db.close()
+    m = carrel(daemon, tmp_path, "new", "--name", "keeper", "--db", f"sqlite:{path}")
+    at = next(g["at"] for g in daemon.get(f"/v1/machines/{m}/grants")["grants"] if g["kind"] == "sqlite")
+    code = f"import sqlite3; d = sqlite3.connect({at!r}); d.execute(\"INSERT INTO goods VALUES ('<b>new</b>')\"); d.commit()"
+    assert daemon.exec(m, ["python3", "-c", code])["exec"]["status"] == 0
+    visit(page, "review", m)
+    page.shown(".changeset .added:has-text('<b>new</b>')")
+    page.click(".changeset button:text('Ship')")
+    page.click("dialog button:text('Ship')")
+    page.shown(".receipt")
+    db = sqlite3.connect(path)
+    assert sorted(db.execute("SELECT name FROM goods")) == [("<b>new</b>",), ("old",)]
+    db.close()
 
 
 def test_without_the_command_the_page_says_what_is_missing(tab, daemon):

@@ -78,7 +78,7 @@ const kinds = { pending: "warn", shipped: "good", undone: "" };
 
 const columns: Column<Known>[] = [
   { title: "Machine", width: "minmax(8rem, 2fr)", show: (k) => <strong>{machineName(k.machine)}</strong> },
-  { title: "Change set", width: "10rem", show: (k) => k.changeset },
+  { title: "Change set", width: "10rem", wide: true, show: (k) => k.changeset },
   { title: "State", width: "6rem", show: (k) => <Badge kind={kinds[k.state]}>{k.state}</Badge> },
   { title: "Frozen", width: "7rem", wide: true, show: (k) => ago(k.time) },
 ];
