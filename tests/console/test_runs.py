@@ -57,11 +57,20 @@ def test_a_question_of_a_run_is_answered(tab, daemon):
     assert "blue" in daemon.request("GET", f"/v1/runs/{run}/transcript", raw=True).decode()
 
 
-def test_tries_are_shown_side_by_side(tab, daemon):
-    run = start(daemon, {"calls": [finish()]}, tries=2)
+def test_many_tries_are_shown_side_by_side_and_leave_the_page_usable(tab, daemon):
+    """A browser keeps six connections open: the tries must not use them up."""
+    wait = {"tool": "exec", "arguments": {"cmd": "until [ -e go ]; do sleep .1; done; echo gone"}}
+    run = start(daemon, {"turn": 0, "say": "I wait.", "calls": [wait]}, {"calls": [finish()]}, tries=6)
     visit(tab, "runs", run)
-    tab.shown(".tries .panel:has-text('Try 1') .badge:has-text('partial')")
-    tab.shown(".tries .panel:has-text('Try 2') .badge:has-text('partial')")
+    for n in range(1, 7):
+        tab.shown(f".tries .panel:has-text('Try {n}') .said:has-text('I wait.')")
+    visit(tab, "machines")
+    tab.until("document.querySelectorAll('.row.opens').length === 6")
+    for machine in daemon.get("/v1/machines")["machines"]:
+        daemon.exec(machine["id"], "touch go")
+    visit(tab, "runs", run)
+    for n in range(1, 7):
+        tab.shown(f".tries .panel:has-text('Try {n}') .badge:has-text('partial')")
 
 
 def test_a_run_goes_on_in_the_page_after_a_restart_of_the_daemon(tab, daemon):

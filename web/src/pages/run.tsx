@@ -11,10 +11,12 @@ import { type Call, type Conversation, conversationAdd, conversationNew, type En
   type Try } from "./transcript";
 import { type Run, stateKind } from "./run_types";
 
+const TRY_MS = 2000;
 const SHOWN = 200; // entries at first; the rest on request
 
-/** Follows the transcript. After a lost connection it is read again from its beginning. */
-function useConversation(id: string, live: boolean): { c: Conversation; error: Error | undefined } {
+/** Reads the transcript, and follows it if it is live. When `version` changes, or after a lost connection, it is
+ * read again from its beginning. */
+function useConversation(id: string, live: boolean, version = ""): { c: Conversation; error: Error | undefined } {
   const [c, setC] = useState(conversationNew);
   const [error, setError] = useState<Error>();
   const [again, setAgain] = useState(0);
@@ -38,7 +40,7 @@ function useConversation(id: string, live: boolean): { c: Conversation; error: E
       stop.abort();
       cancelAnimationFrame(frame);
     };
-  }, [id, live, again]);
+  }, [id, live, version, again]);
   return { c, error };
 }
 
@@ -169,10 +171,18 @@ function Plan({ c }: { c: Conversation }) {
   );
 }
 
+/** Tries are asked now and then: a browser keeps few connections open, too few to follow each of them. */
 function TryView({ row, number }: { row: Try; number: number }) {
-  const { c } = useConversation(row.run, true);
-  const { data } = useLoad((signal) => api.get<Run>(at`/v1/runs/${row.run}`, {}, signal), [row.run],
-    (e) => e.type.startsWith("run"));
+  const [tick, setTick] = useState(0);
+  const { data, reload } = useLoad((signal) => api.get<Run>(at`/v1/runs/${row.run}`, {}, signal), [row.run],
+    (e) => e.detail?.run === row.run);
+  const over = data?.state === "ended";
+  const { c } = useConversation(row.run, false, `${tick} ${over}`);
+  useEffect(() => {
+    if (over) return;
+    const timer = setInterval(() => { setTick((n) => n + 1); reload(); }, TRY_MS);
+    return () => clearInterval(timer);
+  }, [over]);
   return (
     <section class="panel" aria-label={`Try ${number}`}>
       <h3>
