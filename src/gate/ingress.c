@@ -3,9 +3,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <openssl/err.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -25,7 +27,7 @@ enum {
     ACCEPTS = 32,
 };
 
-enum state { STATE_HEAD, STATE_DIAL, STATE_RELAY, STATE_LAST };
+enum state { STATE_TLS, STATE_HEAD, STATE_DIAL, STATE_RELAY, STATE_LAST };
 
 struct visit {
     struct ingress *ingress;
@@ -57,7 +59,9 @@ struct ingress {
     struct loop *loop;
     const struct ingress_hooks *hooks;
     void *arg;
-    const char *domain;
+    struct ingress_config config;
+    SSL_CTX *tls;                   /* NULL: no TLS */
+    struct timespec certificate_of; /* when the file that `tls` was made from was changed */
     int sock;
     uint16_t port; /* see ingress_port() */
     struct loop_watch *watch;
@@ -137,8 +141,8 @@ static void move_token(struct visit *v, struct http_text token) {
     struct buf cookie DEFER(buf_done) = BUF(512), to DEFER(buf_done) = BUF(HEAD_OUT_MAX);
     bool other_host = h->path.n > 1 && strchr("/\\", h->path.s[1]);
     bool reads = http_text_is(h->method, "GET") || http_text_is(h->method, "HEAD");
-    bool ok = buf_addf(&cookie, INGRESS_COOKIE "=%.*s; Path=/; HttpOnly; SameSite=Strict",
-                       (int)token.n, token.s) &&
+    bool ok = buf_addf(&cookie, INGRESS_COOKIE "=%.*s; Path=/; HttpOnly; SameSite=Strict%s",
+                       (int)token.n, token.s, v->ingress->tls ? "; Secure" : "") &&
               (other_host ? buf_add(&to, "/", 1) : ingress_put_target(h, &to));
     if (!ok)
         ingress_refuse(v, 400, "the URL is too long\n");
@@ -213,7 +217,10 @@ static int take_answer(struct visit *v, const char *bytes, size_t n) {
 
 static bool read_client(struct visit *v) {
     char bytes[PIECE];
-    for (int i = 0; i < 16 && !v->client_ended && channel_backlog(&v->server) <= BACKLOG; i++) {
+    /* TLS may hold bytes for which no event would come. */
+    for (int i = 0;
+         (i < 16 || v->client.ssl) && !v->client_ended && channel_backlog(&v->server) <= BACKLOG;
+         i++) {
         ssize_t n = v->asks_upgrade ? -EAGAIN : channel_read(&v->client, bytes, sizeof(bytes));
         if (n == -EAGAIN)
             break;
@@ -327,7 +334,7 @@ static void ingress_take(struct visit *v) {
     struct http_text host = http_field_only(h, "Host"), token;
     struct ingress_tokens tokens;
     char method[24], path[256];
-    if (h->form != HTTP_ORIGIN || !host.s || !ingress_door_read(host, g->domain, &v->door)) {
+    if (h->form != HTTP_ORIGIN || !host.s || !ingress_door_read(host, g->config.domain, &v->door)) {
         ingress_answer(v, 404, "exposed ports have the host name PORT-MACHINE" INGRESS_DOMAIN "\n",
                        NULL);
         return;
@@ -365,21 +372,34 @@ static void ingress_take(struct visit *v) {
 }
 
 static void ingress_read_head(struct visit *v) {
-    ssize_t n = v->n == sizeof(v->in)
-                    ? -EMSGSIZE
-                    : channel_read(&v->client, v->in + v->n, sizeof(v->in) - v->n);
-    if (n == -EAGAIN)
-        return;
-    if (n <= 0) {
-        visit_end(v);
-        return;
+    while (v->state == STATE_HEAD && !v->ended) {
+        ssize_t n = v->n == sizeof(v->in)
+                        ? -EMSGSIZE
+                        : channel_read(&v->client, v->in + v->n, sizeof(v->in) - v->n);
+        if (n == -EAGAIN)
+            return;
+        if (n <= 0) {
+            visit_end(v);
+            return;
+        }
+        v->n += (size_t)n;
+        int r = http_parse(&v->parser, v->in, v->n);
+        if (r > 0)
+            ingress_take(v);
+        else if (r < 0)
+            ingress_answer(v, v->parser.refusal.status, v->parser.refusal.why, NULL);
     }
-    v->n += (size_t)n;
-    int r = http_parse(&v->parser, v->in, v->n);
-    if (r > 0)
-        ingress_take(v);
-    else if (r < 0)
-        ingress_answer(v, v->parser.refusal.status, v->parser.refusal.why, NULL);
+}
+
+static void ingress_shake_hands(struct visit *v) {
+    struct err err;
+    int r = channel_handshake(&v->client, &err);
+    if (r < 0)
+        visit_end(v);
+    if (r <= 0)
+        return;
+    v->state = STATE_HEAD;
+    ingress_read_head(v);
 }
 
 /* Discards bytes that arrive after the refusal. */
@@ -396,6 +416,8 @@ static void on_client(void *arg) {
         return;
     if (v->client.broken)
         visit_end(v);
+    else if (v->state == STATE_TLS)
+        ingress_shake_hands(v);
     else if (v->state == STATE_HEAD)
         ingress_read_head(v);
     else if (v->state == STATE_RELAY)
@@ -404,12 +426,60 @@ static void on_client(void *arg) {
         read_rest(v);
 }
 
+/* ---- TLS ---- */
+
+static int tls_failed(struct err *err, const char *what, const char *path) {
+    char why[256];
+    ERR_error_string_n(ERR_get_error(), why, sizeof(why));
+    return err_set(err, ERR_INVALID, "cannot use the %s in '%s': %s", what, path, why);
+}
+
+/* Reads the files again if they were changed. Keeps what it has if they cannot be used. */
+static int tls_open(struct ingress *g, struct err *err) {
+    const char *certificate = g->config.certificate, *key = g->config.key;
+    struct stat st;
+    if (!*certificate)
+        return 0;
+    if (stat(certificate, &st) < 0)
+        return err_sys(err, "cannot read the certificate '%s'", certificate);
+    if (g->tls && st.st_mtim.tv_sec == g->certificate_of.tv_sec &&
+        st.st_mtim.tv_nsec == g->certificate_of.tv_nsec)
+        return 0;
+    ERR_clear_error();
+    SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+    int r = 0;
+    if (!ctx || !SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) ||
+        SSL_CTX_use_certificate_chain_file(ctx, certificate) != 1)
+        r = tls_failed(err, "certificate", certificate);
+    else if (SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1 ||
+             SSL_CTX_check_private_key(ctx) != 1)
+        r = tls_failed(err, "private key", key);
+    if (r < 0) {
+        SSL_CTX_free(ctx);
+        return r;
+    }
+    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION);
+    SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_free(g->tls);
+    g->tls = ctx;
+    g->certificate_of = st.st_mtim;
+    return 0;
+}
+
+static void tls_begin(struct visit *v) {
+    SSL *ssl = alloc_check(SSL_new(v->ingress->tls));
+    SSL_set_accept_state(ssl);
+    channel_secure(&v->client, ssl, NULL, 0);
+    v->state = STATE_TLS;
+}
+
 /* ---- the listener ---- */
 
 static void visit_new(struct ingress *g, int fd) {
     struct visit *v = xnew(struct visit);
     struct err err;
     v->ingress = g;
+    v->state = STATE_HEAD;
     v->client.fd = v->server.fd = -1;
     v->later = (struct loop_call){.fn = free_later, .arg = v};
     v->timer = loop_timer_new(g->loop, on_timer, v);
@@ -424,13 +494,17 @@ static void visit_new(struct ingress *g, int fd) {
         visit_end(v);
         return;
     }
+    if (g->tls)
+        tls_begin(v);
     loop_timer_start(v->timer, HEAD_MS, 0);
     channel_listen(&v->client, true);
 }
 
 static void on_accept(void *arg, unsigned events) {
     struct ingress *g = arg;
+    struct err err;
     (void)events;
+    (void)tls_open(g, &err); /* a renewed certificate; a file being written is read next time */
     for (int i = 0; i < ACCEPTS; i++) {
         int fd = accept4(g->sock, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
@@ -443,9 +517,9 @@ static void on_accept(void *arg, unsigned events) {
 }
 
 struct ingress *ingress_new(struct loop *loop, const struct ingress_hooks *hooks, void *arg,
-                            const char *domain) {
+                            const struct ingress_config *config) {
     struct ingress *g = xnew(struct ingress);
-    *g = (struct ingress){.loop = loop, .hooks = hooks, .arg = arg, .domain = domain, .sock = -1};
+    *g = (struct ingress){.loop = loop, .hooks = hooks, .arg = arg, .config = *config, .sock = -1};
     return g;
 }
 
@@ -456,6 +530,7 @@ void ingress_free(struct ingress *g) {
         visit_free(g->visits);
     loop_watch_free(g->watch);
     close_fd(&g->sock);
+    SSL_CTX_free(g->tls);
     free(g);
 }
 
@@ -503,6 +578,8 @@ int ingress_listen(struct ingress *g, const char *where, struct err *err) {
         return 0;
     if (read_where(*where ? where : INGRESS_DEFAULT, &a, err) < 0)
         return -1;
+    if (tls_open(g, err) < 0)
+        return err_remedy(err, "see [gate] certificate and certificate_key in carrel.conf");
     int sock DEFER_CLOSE = listen_above(&a, *where ? 0 : INGRESS_SPARE);
     g->port = ntohs(a.sin_port);
     if (sock < 0) {

@@ -42,9 +42,14 @@ struct ingress_hooks {
                     const char *path, const char *why);
 };
 
-/* domain: of the host names beside those below ".localhost"; "": none. It must stay valid. */
+struct ingress_config {
+    const char *domain;            /* of host names beside those below ".localhost"; "": none */
+    const char *certificate, *key; /* files in PEM for TLS, read again once changed; "": no TLS */
+};
+
+/* The texts of the configuration must stay valid. */
 struct ingress *ingress_new(struct loop *loop, const struct ingress_hooks *hooks, void *arg,
-                            const char *domain);
+                            const struct ingress_config *config);
 void ingress_free(struct ingress *g);
 /*
  * Listens on `where`, "ADDRESS:PORT". "": the default address, or the next free port above it, for

@@ -5,7 +5,7 @@
 
 #include "base/parse.h"
 
-enum { NAME_MAX_BYTES = 64, HTTP_PORT = 80 };
+enum { NAME_MAX_BYTES = 64, HTTP_PORT = 80, HTTPS_PORT = 443 };
 
 static bool ends_with(struct http_text *host, const char *dot, const char *domain) {
     size_t dot_n = strlen(dot), n = dot_n + strlen(domain);
@@ -52,11 +52,14 @@ bool ingress_door_read(struct http_text host, const char *domain, struct ingress
     return true;
 }
 
-bool ingress_put_url(struct buf *out, const struct ingress_door *door, const char *domain,
-                     uint16_t listens) {
+bool ingress_name_put(struct buf *out, const struct ingress_door *door, const char *domain,
+                      bool tls, uint16_t listens) {
+    const char *scheme = tls ? "https" : "http";
     char label[ID_LABEL_SIZE];
     id_to_label(door->machine, label);
-    bool ok = *domain ? buf_addf(out, "http://%u-%s.%s", door->port, label, domain)
-                      : buf_addf(out, "http://%u-%s" INGRESS_DOMAIN, door->port, door->machine);
-    return ok && (listens == HTTP_PORT || buf_addf(out, ":%u", listens)) && buf_add(out, "/", 1);
+    bool ok = *domain
+                  ? buf_addf(out, "%s://%u-%s.%s", scheme, door->port, label, domain)
+                  : buf_addf(out, "%s://%u-%s" INGRESS_DOMAIN, scheme, door->port, door->machine);
+    return ok && (listens == (tls ? HTTPS_PORT : HTTP_PORT) || buf_addf(out, ":%u", listens)) &&
+           buf_add(out, "/", 1);
 }

@@ -23,5 +23,5 @@ struct ingress_door {
 bool ingress_door_read(struct http_text host, const char *domain, struct ingress_door *ret);
 
 /* Writes the URL of a port, "/" at its end. `listens` is the port of the listener. */
-bool ingress_put_url(struct buf *out, const struct ingress_door *door, const char *domain,
-                     uint16_t listens);
+bool ingress_name_put(struct buf *out, const struct ingress_door *door, const char *domain,
+                      bool tls, uint16_t listens);

@@ -142,6 +142,11 @@ static const struct key keys[] = {
     {"gate", "domain", CONF_DOMAIN, AT(domain), "", 0, 0,
      "domain below which exposed ports have host names, PORT-MACHINE.DOMAIN, for clients on other "
      "hosts; its names must lead to the address of `ingress`"},
+    {"gate", "certificate", CONF_PATH, AT(certificate), "", 0, 0,
+     "file in PEM with a certificate for the names of exposed ports, such as *.DOMAIN, and its "
+     "chain: they are served with TLS; read again once it is changed"},
+    {"gate", "certificate_key", CONF_PATH, AT(certificate_key), "", 0, 0,
+     "file in PEM with the private key of `certificate`"},
     {"e2b", "image", CONF_WORD, AT(e2b_image), "host", 0, 0,
      "image of the templates `base` and `code-interpreter-v1` of E2B clients, unless the owner has "
      "an image of that name"},

@@ -53,9 +53,11 @@ struct conf {
     char gate_ca[CONF_TEXT_SIZE];
     uint64_t package_cache_bytes; /* package cache of one owner; 0: none */
     char package_keyring[CONF_TEXT_SIZE];
-    char ingress[CONF_TEXT_SIZE]; /* "ADDRESS:PORT"; empty: the default or a free port */
-    char model[CONF_TEXT_SIZE];   /* default model, "PROVIDER/MODEL" */
-    char domain[CONF_TEXT_SIZE];  /* of exposed ports; empty: only names below localhost */
+    char ingress[CONF_TEXT_SIZE];     /* "ADDRESS:PORT"; empty: the default or a free port */
+    char model[CONF_TEXT_SIZE];       /* default model, "PROVIDER/MODEL" */
+    char domain[CONF_TEXT_SIZE];      /* of exposed ports; empty: only names below localhost */
+    char certificate[CONF_TEXT_SIZE]; /* of exposed ports; empty: no TLS */
+    char certificate_key[CONF_TEXT_SIZE];
     char e2b_image[CONF_TEXT_SIZE];
     char e2b_internet[CONF_TEXT_SIZE];   /* deny, ask or allow */
     char notify_command[CONF_TEXT_SIZE]; /* empty: none; also for notify_webhook */

@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         assert(id_valid(door.machine, strlen(door.machine), 'm'));
         if (!door.port)
             continue;
-        assert(ingress_put_url(&url, &door, domains[i], 7071));
+        assert(ingress_name_put(&url, &door, domains[i], false, 7071));
         struct http_text host = {url.data + 7, url.len - 8}; /* "http://" and "/" */
         assert(ingress_door_read(host, domains[i], &again));
         assert(again.port == door.port && strcmp(again.machine, door.machine) == 0);

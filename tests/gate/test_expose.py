@@ -48,11 +48,11 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Web).serve_forever()
 
 
 class Exposing(Daemon):
-    domain = ""
+    domain, more = "", ""
 
     def __init__(self):
         self.ingress = free_port()
-        super().__init__("--listen", "127.0.0.1:0", conf=f"[gate]\ningress = 127.0.0.1:{self.ingress}\ndomain = {self.domain}\n[journal]\nrefusals = 100000\n")
+        super().__init__("--listen", "127.0.0.1:0", conf=f"[gate]\ningress = 127.0.0.1:{self.ingress}\ndomain = {self.domain}\n{self.more}[journal]\nrefusals = 100000\n")
 
     def visit(self, machine, path="/", port=8000, host=None, method="GET", body=None, **headers):
         c = http.client.HTTPConnection("127.0.0.1", self.ingress, timeout=20)

@@ -150,7 +150,10 @@ static void entered(void *arg, const struct ingress_door *door, const char *meth
 static const struct ingress_hooks hooks = {only_port, expose_check, is_open, dial, entered};
 
 struct ingress *expose_new(struct service *s) {
-    return ingress_new(s->loop, &hooks, s, s->conf->domain);
+    const struct ingress_config config = {.domain = s->conf->domain,
+                                          .certificate = s->conf->certificate,
+                                          .key = s->conf->certificate_key};
+    return ingress_new(s->loop, &hooks, s, &config);
 }
 
 /* ---- restoring exposed ports ---- */
@@ -193,7 +196,8 @@ static void put_url(struct jot *j, const struct live *l, uint16_t port, const ch
     struct buf url DEFER(buf_done) = BUF(1024);
     struct ingress_door door = {.port = port};
     snprintf(door.machine, sizeof(door.machine), "%s", l->row.id);
-    bool ok = ingress_put_url(&url, &door, s->conf->domain, ingress_port(s->net->ingress)) &&
+    bool ok = ingress_name_put(&url, &door, s->conf->domain, *s->conf->certificate,
+                               ingress_port(s->net->ingress)) &&
               (!token || buf_addf(&url, "?" INGRESS_QUERY "=%s", token));
     jot_string(j, "url", ok ? url.data : "");
 }

@@ -182,10 +182,11 @@ static void a_name_leads_to_a_port_of_a_machine(void **state) {
 static const struct ingress_hooks no_hooks = {NULL, NULL, NULL, NULL, NULL};
 
 static void a_taken_default_port_is_replaced_and_a_named_one_is_not(void **state) {
+    static const struct ingress_config config = {.domain = "", .certificate = "", .key = ""};
     struct loop *loop = loop_new(NULL);
-    struct ingress *first = ingress_new(loop, &no_hooks, NULL, "");
-    struct ingress *second = ingress_new(loop, &no_hooks, NULL, "");
-    struct ingress *third = ingress_new(loop, &no_hooks, NULL, "");
+    struct ingress *first = ingress_new(loop, &no_hooks, NULL, &config);
+    struct ingress *second = ingress_new(loop, &no_hooks, NULL, &config);
+    struct ingress *third = ingress_new(loop, &no_hooks, NULL, &config);
     struct err err = {0};
     char named[32];
     (void)state;
