@@ -138,6 +138,10 @@ test-upgrade: setup-test all
 web: all
 	@scripts/web $(BUILD)
 
+# The pages of the console in Debian's chromium. `make test` runs them too where chromium is installed.
+test-console: setup-test setup-browser all
+	@meson test -C $(BUILD) --no-rebuild --print-errorlogs --suite console $(TEST_ARGS)
+
 # Every page of the console in light, dark and on a phone, in build/screenshots.
 screenshots: web
 	@CARREL_BUILD=$(abspath $(BUILD)) tests/console/screenshots.py $(BUILD)/screenshots
@@ -179,4 +183,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade web screenshots sdk deb test-deb dist lint format install uninstall clean
+.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade test-console web screenshots sdk deb test-deb dist lint format install uninstall clean

@@ -1,5 +1,5 @@
 // The page has no inline script, style or data: URL, so that the policy of the daemon can forbid them.
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { defineConfig } from "vite";
 
@@ -14,8 +14,22 @@ const compress = {
   },
 };
 
+// The licences of the packages whose code is in the page, in a file beside it.
+const licenses = {
+  name: "licenses",
+  writeBundle(options) {
+    const { dependencies } = JSON.parse(readFileSync("package.json"));
+    const texts = [...Object.keys(dependencies), "@preact/signals-core"].map((name) => {
+      const folder = `node_modules/${name}`;
+      const file = readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry));
+      return `${name}\n\n${readFileSync(`${folder}/${file}`, "utf8")}`;
+    });
+    writeFileSync(`${options.dir}/licenses.txt`, texts.join("\n\n"));
+  },
+};
+
 export default defineConfig({
-  plugins: [compress],
+  plugins: [compress, licenses],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     assetsInlineLimit: 0,

@@ -18,7 +18,7 @@ top = here.parent.parent
 def missing():
     """Why there is no browser or no page here, or None. Builds the page if it is out of date."""
     if not (chromium := shutil.which("chromium")):
-        return "chromium is not installed"
+        return "chromium is not installed: scripts/setup browser"
     if subprocess.run([chromium, "--version"], capture_output=True, timeout=120).returncode:
         return "chromium does not start here"
     done = subprocess.run([top / "scripts/web", BUILD], capture_output=True, text=True, timeout=900)

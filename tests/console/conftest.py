@@ -42,3 +42,8 @@ def tab(daemon, browser):
     t.shown("nav")
     yield t
     t.done()
+
+
+@pytest.fixture
+def box(daemon):
+    return daemon.machine(name="box")

@@ -47,14 +47,20 @@ class ConsoleDaemon(Daemon):
         assert (url.scheme, url.hostname, url.path, url.query) == ("http", "127.0.0.1", "/", "")
         return url.fragment.removeprefix("link=")
 
-    def link_url(self):
-        link = self.link()
+    def link_url(self, client=None):
+        link = self.link(client)
         return f"http://127.0.0.1:{self.port}/#link={link}"
 
     def open(self, client=None):
         link = self.link(client)
         told = Page(self.port, None).post("/console/open", {"link": link})
         return Page(self.port, told["token"])
+
+
+def show(tab, machine, name):
+    """Opens a part of the page of a machine."""
+    tab.evaluate(f"location.hash = '#/machines/{machine}?tab={name}'")
+    tab.shown(f"#tab-{name}[aria-selected=true]")
 
 
 def status_of(do, *args, **kw):

@@ -38,9 +38,7 @@ export interface Machine {
 export interface Stats {
   cpu_us?: number;
   mem_bytes?: number;
-  mem_limit_bytes?: number;
-  pids?: number;
-  disk_bytes?: number;
+  models?: { money_left?: number; tokens_left?: number };
 }
 
 export interface Step {

@@ -11,6 +11,7 @@ import { type Column, Table } from "../ui/table";
 import { toast } from "../ui/toast";
 import { MachinePage } from "./machine/machine";
 import { NewMachine } from "./new_machine";
+import { NowCell } from "./sample";
 
 const columns: Column<Machine>[] = [
   { title: "Name", width: "minmax(8rem, 2fr)", show: (m) => <strong>{m.name ? shown(m.name) : m.id}</strong> },
@@ -18,7 +19,7 @@ const columns: Column<Machine>[] = [
   { title: "Kind", width: "4rem", wide: true, show: (m) => m.kind },
   { title: "Image", width: "minmax(5rem, 1fr)", wide: true, show: (m) => shown(m.image) },
   { title: "Owner", width: "minmax(5rem, 1fr)", wide: true, show: (m) => shown(m.owner) },
-  { title: "Commands", width: "6rem", wide: true, show: (m) => m.commands || "" },
+  { title: "Now", width: "minmax(11rem, 3fr)", wide: true, show: (m) => <NowCell machine={m} /> },
   { title: "Steps", width: "4rem", wide: true, show: (m) => m.step_count ?? "" },
   { title: "Disk", width: "6rem", wide: true, show: (m) => bytes(m.disk_bytes) },
   { title: "Created", width: "6rem", wide: true, show: (m) => ago(m.created) },

@@ -11,6 +11,7 @@ import { ago, bytes, commandLine, count, shown, time } from "../../ui/format";
 import { useKeys } from "../../ui/keys";
 import { useLoad } from "../../ui/load";
 import { toast } from "../../ui/toast";
+import { Family } from "./family";
 import type { PartProps } from "./machine";
 
 const causes: Record<Step["kind"], string> = {
@@ -201,11 +202,14 @@ export function Timeline({ machine, path }: PartProps) {
       {steps?.length === 0 && <Empty>There are no steps yet. Each command that changes files makes one.</Empty>}
       {steps && step && (
         <div class="timeline">
-          <ol class="steps panel" aria-label="Steps, newest first" reversed>
-            {steps.map((s) => (
-              <StepRow key={s.id} step={s} picked={s === step} pick={() => setPicked(s.number)} />
-            ))}
-          </ol>
+          <div>
+            <ol class="steps panel" aria-label="Steps, newest first" reversed>
+              {steps.map((s) => (
+                <StepRow key={s.id} step={s} picked={s === step} pick={() => setPicked(s.number)} />
+              ))}
+            </ol>
+            <Family machine={machine} />
+          </div>
           <section class="panel" aria-label="Changes of the step">
             <div class="bar">
               <h2>Step {step.number}</h2>
