@@ -11,6 +11,7 @@
 
 #include "api/e2b/envd_inner.h"
 #include "api/e2b/transfers.h"
+#include "api/e2b/watches.h"
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
@@ -24,6 +25,7 @@ struct envd {
     struct loop *loop;
     struct service *service;
     struct loop_timer *clock; /* runs while there are streams */
+    struct watches *watches;
     struct envd_call *calls;
     size_t busy;
     bool freed;
@@ -45,6 +47,10 @@ static const struct envd_method methods[] = {
     {FILESYSTEM "MakeDir", ENVD_UNARY, true, envd_files_make_dir},
     {FILESYSTEM "Move", ENVD_UNARY, true, envd_files_move},
     {FILESYSTEM "Remove", ENVD_UNARY, true, envd_files_remove},
+    {FILESYSTEM "WatchDir", ENVD_STREAM, true, envd_files_watch},
+    {FILESYSTEM "CreateWatcher", ENVD_UNARY, true, envd_files_watcher_new},
+    {FILESYSTEM "GetWatcherEvents", ENVD_UNARY, false, envd_files_watcher_poll},
+    {FILESYSTEM "RemoveWatcher", ENVD_UNARY, false, envd_files_watcher_remove},
 };
 
 static const struct envd_method download = {"GET", ENVD_PLAIN, true, envd_download};
@@ -74,8 +80,6 @@ static void envd_call_free(struct envd_call *c) {
     buf_done(&c->passwd);
     buf_done(&c->group);
     free(c);
-    if (!e->calls && e->clock)
-        loop_timer_stop(e->clock);
     if (--e->busy == 0 && e->freed)
         free(e);
 }
@@ -436,6 +440,8 @@ static bool machine_runs(struct envd_call *c) {
 static void envd_tick(void *arg) {
     struct envd *e = arg;
     uint64_t now = loop_now_ms(e->loop);
+    if (!watches_tick(e->watches) && !e->calls)
+        loop_timer_stop(e->clock);
     for (struct envd_call *c = e->calls, *next; c; c = next) {
         next = c->next;
         if (!c->begun)
@@ -451,6 +457,7 @@ struct envd *envd_new(struct loop *loop, struct service *service) {
     struct envd *e = xnew(struct envd);
     e->loop = loop;
     e->service = service;
+    e->watches = watches_new(loop, service);
     e->clock = loop_timer_new(loop, envd_tick, e);
     return e;
 }
@@ -463,10 +470,15 @@ void envd_free(struct envd *e) {
         if (c->on_gone)
             c->on_gone(c);
     }
+    watches_free(TAKE(e->watches));
     loop_timer_free(TAKE(e->clock));
     e->freed = true;
     if (!e->busy)
         free(e);
+}
+
+struct watches *envd_watches(struct envd *e) {
+    return e->watches;
 }
 
 size_t envd_busy(const struct envd *e) {

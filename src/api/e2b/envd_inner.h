@@ -122,3 +122,10 @@ void envd_files_list(struct envd_call *c);
 void envd_files_make_dir(struct envd_call *c);
 void envd_files_move(struct envd_call *c);
 void envd_files_remove(struct envd_call *c);
+
+/* ---- watches.c ---- */
+
+void envd_files_watch(struct envd_call *c);
+void envd_files_watcher_new(struct envd_call *c);
+void envd_files_watcher_poll(struct envd_call *c);
+void envd_files_watcher_remove(struct envd_call *c);
