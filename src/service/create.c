@@ -266,6 +266,7 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
         .ttl_ms = given_or(r->ttl, conf->ttl_ms),
         .idle_ms = given_or(r->idle, conf->idle_ms),
         .idle_action = (enum idle_action)conf->idle_action,
+        .on_ttl = r->pause_at_end ? TTL_PAUSE : TTL_DESTROY,
         .steps = r->ephemeral ? STEPS_MANUAL : (enum step_policy)conf->steps,
     };
     if (r->steps && step_policy_parse(r->steps, &row->steps, err) < 0)
@@ -610,7 +611,7 @@ static void creation_go(struct service *s, struct creation *c, const struct mach
                     : r->early       ? "" /* keep the hostname of the prepared box */
                                      : l->row.id,
         .limits = wanted_limits(s->conf, r, &l->row),
-        .deadline_ms = l->row.ttl_ms,
+        .deadline_ms = live_deadline(l, l->row.ttl_ms),
         .linger = !r->ephemeral,
         .cell = live_is_cell(l),
         .gate = true,

@@ -115,6 +115,10 @@ void live_set_lifetime(struct live *l, uint64_t left_ms) {
     l->expires_ms = left_ms ? boot_ms() + left_ms : 0;
 }
 
+uint64_t live_deadline(const struct live *l, uint64_t left_ms) {
+    return l->row.on_ttl == TTL_PAUSE ? 0 : left_ms;
+}
+
 uint64_t live_time_left(const struct live *l) {
     uint64_t now = boot_ms();
     return !l->expires_ms ? 0 : l->expires_ms > now ? l->expires_ms - now : 1;

@@ -52,6 +52,9 @@ static int within(const char *whose, const struct quota *quota, const struct quo
     for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++)
         if (quota_rule_check(&rules[i], whose, err) < 0)
             return -1;
+    if (quota->lifetime_ms && row->on_ttl == TTL_PAUSE)
+        return err_set(err, ERR_LIMIT,
+                       "ttl quota of %s: the machine must end with its ttl, not pause", whose);
     return quota_ttl_check(quota->lifetime_ms, row->ttl_ms, whose, err);
 }
 

@@ -113,6 +113,7 @@ struct machine_request {
     } from;                  /* source of a fork */
     const char *source;      /* a machine, MACHINE@STEP or an image, for service_create_from() */
     /* Set by the front end, not part of the body. */
+    bool pause_at_end;       /* the end of the ttl pauses the machine, and does not delete it */
     struct rows allowed_net; /* like `net`: rules that carrel.conf allows to every caller */
     bool ephemeral;          /* ends with the daemon at the latest */
     bool early;              /* answered before the guest is ready: a command follows at once */

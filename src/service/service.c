@@ -152,6 +152,45 @@ static void idle_known(void *arg, const struct machine_stats *stats, const struc
     live_unref(l);
 }
 
+/* ---- the end of the ttl ---- */
+
+/* Without a ttl from now on, so that a resumed machine is not paused again at once. */
+static void ttl_clear(struct live *l) {
+    struct err err;
+    uint64_t before = l->row.ttl_ms;
+    l->row.ttl_ms = 0;
+    if (store_machine_update(l->service->store, &l->row, &err) == 0) {
+        live_set_lifetime(l, 0);
+        return;
+    }
+    l->row.ttl_ms = before;
+    log_line(LOG_ERROR, "service", "clear the ttl of a paused machine: %s id=%s", err.text,
+             l->row.id);
+}
+
+/* A machine that cannot be paused on this host is stopped: its processes end as at any end. */
+static void ttl_paused(void *arg, const struct machine_view *view, const struct err *err) {
+    struct live *l = arg;
+    const struct caller who = idle_caller(l);
+    (void)view;
+    if (err && err->code == ERR_UNSUPPORTED && l->row.state == MACHINE_RUNNING && !l->changing)
+        service_stop(l->service, &who, l->row.id, ignore_machine, NULL);
+    live_unref(l);
+}
+
+static void ttl_over(struct live *l) {
+    const struct caller who = idle_caller(l);
+    if (l->row.on_ttl != TTL_PAUSE) {
+        l->service->hits[HIT_LIFETIME]++;
+        live_end(l, "its ttl is over", NULL, NULL);
+    } else if (l->row.state == MACHINE_RUNNING) {
+        live_ref(l);
+        service_pause(l->service, &who, l->row.id, ttl_paused, l);
+    } else {
+        ttl_clear(l);
+    }
+}
+
 static void look_after(struct live *l, uint64_t now, int64_t wall) {
     struct service *s = l->service;
     adopt_look(l, now);
@@ -164,8 +203,7 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     if (l->changing || l->row.state == MACHINE_ENDING)
         return;
     if (live_is_over(l, LIFETIME_GRACE_MS)) {
-        s->hits[HIT_LIFETIME]++;
-        live_end(l, "its ttl is over", NULL, NULL);
+        ttl_over(l);
         return;
     }
     if (!l->row.idle_ms || l->row.state != MACHINE_RUNNING || now < l->idle_check_ms)

@@ -125,7 +125,8 @@ static void update_deadline(void *arg, const struct err *failed) {
     if (failed || !u->ttl.is)
         update_write(u, failed);
     else
-        l->service->driver->set_deadline(l->machine, u->ttl.value, update_write, u);
+        l->service->driver->set_deadline(l->machine, live_deadline(l, u->ttl.value), update_write,
+                                         u);
 }
 
 /* Reads the metadata of the request. An empty object clears the metadata of the machine. */

@@ -46,6 +46,8 @@ enum idle_action {
     IDLE_RELEASE,
     IDLE_ACTION_LAST = IDLE_RELEASE,
 };
+/* TTL_PAUSE: at the end of its ttl a machine is paused, and has no ttl from then on. */
+enum ttl_action { TTL_DESTROY, TTL_PAUSE };
 enum step_policy { STEPS_MANUAL = 1, STEPS_EVERY, STEPS_RISKY, STEP_POLICY_LAST = STEPS_RISKY };
 
 /* Return the name of a number, such as "running"; NULL for an unknown number. */
@@ -84,6 +86,7 @@ struct machine_row {
     uint64_t incarnation; /* identifies the guest (process 1) of the machine; 0: not known yet */
     char key[STORE_KEY_SIZE];           /* idempotency key of the request, or empty */
     uint8_t request_hash[SHA256_BYTES]; /* hash of the body of that request */
+    uint32_t on_ttl;                    /* enum ttl_action */
     uint64_t token_generation;          /* raised to revoke the tokens of the machine */
     char *metadata;                     /* one JSON object; NULL: {} */
     char *env;                          /* one JSON object; NULL: {} */

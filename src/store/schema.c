@@ -202,6 +202,9 @@ const char *const schema_steps[] = {
 
     /* 25: tokens of machines are made from the id and this number, which revokes them. */
     "ALTER TABLE machines ADD COLUMN token_generation INTEGER NOT NULL DEFAULT 0;",
+
+    /* 26: what the end of a machine's ttl does (enum ttl_action). */
+    "ALTER TABLE machines ADD COLUMN on_ttl INTEGER NOT NULL DEFAULT 0;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -55,6 +55,7 @@ static const struct column machine_columns[] = {
     {U64(machine_row, fuel_rate)},
     {TEXT(machine_row, allowed)},
     {U64(machine_row, token_generation)},
+    {U32(machine_row, on_ttl)},
 };
 
 static const struct column image_columns[] = {

@@ -41,8 +41,10 @@ static void copy_begin(struct e2b_call *c, const char *face, const json_t *own, 
     const char *const more[] = {E2B_KEY_FACE, face, E2B_KEY_OWN, p->own ? p->own : "{}"};
     for (size_t i = 0; i < 4; i++)
         p->metadata.v[p->metadata.count++] = more[i];
-    p->request = (struct machine_request){
-        .source = c->sandbox.id, .metadata = p->metadata, .ttl = {ttl_ms, true}};
+    p->request = (struct machine_request){.source = c->sandbox.id,
+                                          .metadata = p->metadata,
+                                          .ttl = {ttl_ms, true},
+                                          .pause_at_end = e2b_notes(&c->sandbox, "pause")};
     service_create_from(c->service, &c->who, &p->request, no_hash, NULL, 0, done, arg);
 }
 

@@ -73,8 +73,6 @@ static int check_supported(const struct create_request *r, struct err *err) {
         bool asked;
         const char *name;
     } fields[] = {
-        {r->auto_pause, "autoPause"},
-        {json_is_true(json_object_get(r->auto_resume, "enabled")), "autoResume"},
         {is_asked(r->volumes), "volumeMounts"},
         {is_asked(r->mcp), "mcp"},
         {is_asked(r->iam), "iam"},
@@ -149,8 +147,10 @@ static int plan_metadata(struct creation *n, const struct create_request *r, str
     const struct texts *given = &r->metadata;
     bool is_off = json_is_false(json_object_get(n->call->body, "allow_internet_access"));
     bool is_denied = strcmp(service_conf(n->call->service)->e2b_internet, "deny") == 0;
-    json_t *own DEFER(json_decrefp) =
-        json_pack("{s:s, s:b}", "template", r->template, "internet", !is_off && !is_denied);
+    bool resumes = json_is_true(json_object_get(r->auto_resume, "enabled"));
+    json_t *own DEFER(json_decrefp) = json_pack(
+        "{s:s, s:b, s:b, s:b, s:I}", "template", r->template, "internet", !is_off && !is_denied,
+        "pause", r->auto_pause, "resume", resumes, "ttl_ms", (json_int_t)n->request.ttl.value);
     n->own = own ? json_dumps(own, JSON_COMPACT) : NULL;
     if (!n->own)
         return err_set(err, ERR_INTERNAL, "out of memory");
@@ -264,6 +264,7 @@ void e2b_create(struct e2b_call *c) {
     if (!r->template)
         r->template = "base";
     n->request.ttl = (struct given){seconds ? seconds * 1000 : 1, true};
+    n->request.pause_at_end = r->auto_pause;
     n->request.env = r->env;
     if (check_supported(r, &err) < 0 || plan_network(n, r, &err) < 0 ||
         plan_metadata(n, r, &err) < 0 || plan_image(n, r, &err) < 0) {

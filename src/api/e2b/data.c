@@ -14,6 +14,7 @@
 enum { CONTROL_PORT = 49983 };
 
 struct e2b_data {
+    unsigned refs; /* of its owner, and of requests that wait */
     struct service *service;
     struct envd *envd;
     struct failures failures;
@@ -21,17 +22,23 @@ struct e2b_data {
 
 struct e2b_data *e2b_data_new(struct loop *loop, struct service *service) {
     struct e2b_data *d = xnew(struct e2b_data);
-    *d = (struct e2b_data){.service = service, .envd = envd_new(loop, service)};
+    *d = (struct e2b_data){.refs = 1, .service = service, .envd = envd_new(loop, service)};
     return d;
 }
 
-void e2b_data_free(struct e2b_data *d) {
+static void data_unref(struct e2b_data *d) {
+    if (--d->refs)
+        return;
     envd_free(d->envd);
     free(d);
 }
 
+void e2b_data_free(struct e2b_data *d) {
+    data_unref(d);
+}
+
 size_t e2b_data_busy(const struct e2b_data *d) {
-    return envd_busy(d->envd);
+    return envd_busy(d->envd) + d->refs - 1;
 }
 
 /* ---- answers ---- */
@@ -75,7 +82,8 @@ struct target {
     char id[ID_SIZE];
     char token[MACHINE_TOKEN_SIZE];
     struct caller owner;
-    bool runs;
+    bool runs, resumes; /* resumes: it is paused, and traffic resumes it */
+    uint64_t ttl_ms;    /* its lifetime from then on */
 };
 
 static void target_came(void *arg, const struct machine_view *v, const struct err *err) {
@@ -84,6 +92,8 @@ static void target_came(void *arg, const struct machine_view *v, const struct er
     if (err || !e2b_sandbox_read(v, &b))
         return;
     t->runs = strcmp(b.state, "running") == 0;
+    t->resumes = strcmp(b.state, "paused") == 0 && e2b_notes(&b, "resume");
+    t->ttl_ms = (uint64_t)json_integer_value(json_object_get(b.own, "ttl_ms"));
     e2b_sandbox_done(&b);
 }
 
@@ -99,7 +109,7 @@ static bool find_target(struct e2b_data *d, const struct http_exchange *x, struc
                                         &err) < 0)
         return false;
     service_show(d->service, &ret->owner, ret->id, target_came, ret); /* answers at once */
-    return ret->runs;
+    return ret->runs || ret->resumes;
 }
 
 /* ---- the token ---- */
@@ -145,6 +155,13 @@ static void refuse_unsigned(struct e2b_data *d, struct http_exchange *x) {
                  envd_has_signature(x) ? "invalid signature" : "missing signature query parameter");
 }
 
+static void gone_target(struct http_exchange *x, const struct target *t) {
+    char label[ID_LABEL_SIZE];
+    id_to_label(t->id, label);
+    data_gone(x, (struct http_text){label, strlen(label)});
+}
+
+/* The sandbox runs. */
 static void serve_target(struct e2b_data *d, struct http_exchange *x, const struct target *t) {
     bool has = has_token(d, x, t);
     if (http_text_is(x->head->path, "/health"))
@@ -157,6 +174,59 @@ static void serve_target(struct e2b_data *d, struct http_exchange *x, const stru
         refuse_token(d, x, "unauthorized access, please provide a valid access token");
 }
 
+/* ---- sandboxes that traffic resumes ---- */
+
+/* A request that waits until its sandbox runs. */
+struct resuming {
+    struct e2b_data *data;
+    struct http_exchange *http;
+    struct target target;
+};
+
+static void resuming_end(void *arg, const struct machine_view *v, const struct err *err) {
+    struct resuming *r DEFER_FREE = arg;
+    (void)v;
+    if (http_is_gone(r->http))
+        http_drop(r->http);
+    else if (err)
+        gone_target(r->http, &r->target);
+    else
+        serve_target(r->data, r->http, &r->target);
+    data_unref(r->data);
+}
+
+static void resuming_woken(void *arg, const struct machine_view *v, const struct err *err) {
+    struct resuming *r = arg;
+    const struct update_request update = {.ttl = {r->target.ttl_ms, true}};
+    if (err)
+        resuming_end(r, v, err);
+    else
+        service_update(r->data->service, &r->target.owner, r->target.id, &update, resuming_end, r);
+}
+
+/* Only a client that has the token or a signature resumes it: a look at its health does not. */
+static void resume_target(struct e2b_data *d, struct http_exchange *x, const struct target *t) {
+    if (!has_token(d, x, t) && !(is_signed_path(x) && envd_is_signed_by(x, t->token))) {
+        gone_target(x, t);
+        return;
+    }
+    struct resuming *r = xnew(struct resuming);
+    *r = (struct resuming){d, x, *t};
+    d->refs++;
+    http_hold(x);
+    service_wake(d->service, &t->owner, t->id, resuming_woken, r);
+}
+
+static void take_target(struct e2b_data *d, struct http_exchange *x, struct http_text label) {
+    struct target target;
+    if (!find_target(d, x, label, &target))
+        data_gone(x, label);
+    else if (target.runs)
+        serve_target(d, x, &target);
+    else
+        resume_target(d, x, &target);
+}
+
 /* A signed path without the name of its sandbox. */
 static bool signed_here(void *arg, const char *token) {
     return envd_is_signed_by(arg, token);
@@ -164,33 +234,26 @@ static bool signed_here(void *arg, const char *token) {
 
 static void serve_signed(struct e2b_data *d, struct http_exchange *x) {
     char id[ID_SIZE], label[ID_LABEL_SIZE];
-    struct target target;
     bool may = !failures_wait_s(&d->failures, x->peer->text, loop_now_ms(http_loop(x)));
     if (!may || !service_machine_by_token(d->service, MACHINE_TOKEN_CONTROL, signed_here, x, id)) {
         refuse_unsigned(d, x);
         return;
     }
     id_to_label(id, label);
-    struct http_text text = {label, strlen(label)};
-    if (find_target(d, x, text, &target))
-        serve_target(d, x, &target);
-    else
-        data_gone(x, text);
+    take_target(d, x, (struct http_text){label, strlen(label)});
 }
 
 bool e2b_data_take(struct e2b_data *d, struct http_exchange *x) {
     struct http_text label = http_field_only(x->head, "E2b-Sandbox-Id");
-    struct target target;
     if (!http_field_find(x->head, "E2b-Sandbox-Id")) {
         bool mine = is_signed_path(x) && envd_has_signature(x);
         if (mine)
             serve_signed(d, x);
         return mine;
     }
-    if (!label.s || !find_target(d, x, label, &target) ||
-        !is_control(http_field_only(x->head, "E2b-Sandbox-Port")))
+    if (!label.s || !is_control(http_field_only(x->head, "E2b-Sandbox-Port")))
         data_gone(x, label);
     else
-        serve_target(d, x, &target);
+        take_target(d, x, label);
     return true;
 }

@@ -13,7 +13,7 @@
 struct e2b_data;
 
 struct e2b_data *e2b_data_new(struct loop *loop, struct service *service);
-void e2b_data_free(struct e2b_data *d);
+void e2b_data_free(struct e2b_data *d); /* after the last request that waits for its sandbox */
 size_t e2b_data_busy(const struct e2b_data *d); /* requests in progress */
 
 /* True: the request was for the data plane and has been taken. */

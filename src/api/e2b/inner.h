@@ -67,6 +67,8 @@ bool e2b_sandbox_read(const struct machine_view *v, struct e2b_sandbox *ret);
 /* The same for a snapshot, which is a machine that never runs. */
 bool e2b_snapshot_read(const struct machine_view *v, struct e2b_sandbox *ret);
 void e2b_sandbox_done(struct e2b_sandbox *b);
+/* True: the face noted that at the creation of the sandbox. */
+bool e2b_notes(const struct e2b_sandbox *b, const char *name);
 /* Metadata by which machines of the face are known. The value of the second key is JSON. */
 #define E2B_KEY_FACE "carrel.face"
 #define E2B_KEY_OWN "carrel.e2b"

@@ -99,17 +99,38 @@ void e2b_refresh(struct e2b_call *c) {
 
 /* ---- pause and connect ---- */
 
-void e2b_pause(struct e2b_call *c) {
+static void pause_over(void *arg, const struct machine_view *v, const struct err *err) {
+    struct e2b_call *c = arg;
+    const struct update_request r = {.ttl = {c->ttl_ms, true}};
+    (void)v;
+    if (err && c->ttl_ms) /* it still runs, and must end as before */
+        service_update(c->service, &c->who, c->sandbox.id, &r, e2b_ignore, NULL);
+    e2b_changed(c, NULL, err);
+}
+
+/* The lifetime of a paused sandbox does not count: connect sets a new one. */
+static void pause_begin(void *arg, const struct machine_view *v, const struct err *err) {
     const struct hibernate_request files = {.files_only = true};
+    struct e2b_call *c = arg;
+    (void)v;
+    if (err)
+        e2b_error(c, err);
+    else if (json_is_false(json_object_get(c->body, "memory")))
+        service_hibernate(c->service, &c->who, c->sandbox.id, &files, pause_over, c);
+    else
+        service_pause(c->service, &c->who, c->sandbox.id, pause_over, c);
+}
+
+void e2b_pause(struct e2b_call *c) {
+    uint64_t now_ms = (uint64_t)wall_ms(), end_ms = c->sandbox.expires_ms;
     struct err err;
     if (c->sandbox.paused) {
         err_set(&err, ERR_BUSY, "sandbox '%s' is paused already", c->sandbox.label);
         e2b_error(c, &err);
-    } else if (json_is_false(json_object_get(c->body, "memory"))) {
-        service_hibernate(c->service, &c->who, c->sandbox.id, &files, e2b_changed, c);
-    } else {
-        service_pause(c->service, &c->who, c->sandbox.id, e2b_changed, c);
+        return;
     }
+    c->ttl_ms = !end_ms ? 0 : end_ms > now_ms ? end_ms - now_ms : 1;
+    set_ttl(c, 0, pause_begin);
 }
 
 static void connect_extended(void *arg, const struct machine_view *v, const struct err *err) {

@@ -47,6 +47,10 @@ bool e2b_snapshot_read(const struct machine_view *v, struct e2b_sandbox *ret) {
     return machine_read(v, E2B_FACE_SNAPSHOT, ret);
 }
 
+bool e2b_notes(const struct e2b_sandbox *b, const char *name) {
+    return json_is_true(json_object_get(b->own, name));
+}
+
 void e2b_sandbox_done(struct e2b_sandbox *b) {
     json_decref(b->metadata);
     json_decref(b->own);
@@ -110,10 +114,10 @@ void e2b_put_detail(struct jot *j, const struct e2b_sandbox *b, const char *toke
     jot_string(j, "envdAccessToken", token);
     jot_null(j, "domain");
     put_limits(j, b);
-    jot_bool(j, "allowInternetAccess", json_is_true(json_object_get(b->own, "internet")));
+    jot_bool(j, "allowInternetAccess", e2b_notes(b, "internet"));
     jot_object(j, "lifecycle");
-    jot_string(j, "onTimeout", "kill");
-    jot_bool(j, "autoResume", false);
+    jot_string(j, "onTimeout", e2b_notes(b, "pause") ? "pause" : "kill");
+    jot_bool(j, "autoResume", e2b_notes(b, "resume"));
     jot_end(j, '}');
     jot_end(j, '}');
 }

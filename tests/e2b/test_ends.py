@@ -1,0 +1,86 @@
+"""The end of a timeout: it kills or pauses, and a paused sandbox waits for connect or for traffic."""
+import time
+
+import pytest
+
+from e2b_client import E2b, machine_of, status_of
+
+
+def state_of(e2b, sandbox):
+    return e2b.info(sandbox)["state"]
+
+
+def traffic(e2b, sandbox, token=None):
+    headers = {"E2b-Sandbox-Id": sandbox["sandboxID"], "E2b-Sandbox-Port": "49983",
+               "X-Access-Token": token or sandbox["envdAccessToken"]}
+    return e2b.send("GET", "/no-such-path", headers=headers)[0]
+
+
+def test_the_end_of_the_timeout_kills(e2b, daemon):
+    sandbox = e2b.create(timeout=1)
+    daemon.until(lambda: not e2b.list()[0])
+    assert status_of(e2b.info, sandbox) == 404
+
+
+def test_the_end_of_the_timeout_pauses_if_the_client_wants(e2b, daemon):
+    sandbox = e2b.create(timeout=2, autoPause=True)
+    assert e2b.info(sandbox)["lifecycle"] == {"onTimeout": "pause", "autoResume": False}
+    daemon.exec(machine_of(sandbox), "echo kept >/tmp/note")
+    daemon.until(lambda: state_of(e2b, sandbox) == "paused")
+    assert traffic(e2b, sandbox) == 502 and state_of(e2b, sandbox) == "paused"
+    e2b.post(sandbox, "connect", {"timeout": 300}, 201)
+    assert state_of(e2b, sandbox) == "running"
+    assert daemon.exec(machine_of(sandbox), "cat /tmp/note")["stdout"] == "kept\n"
+    e2b.post(sandbox, "timeout", {"timeout": 1}, 204)
+    daemon.until(lambda: state_of(e2b, sandbox) == "paused")
+
+
+def test_a_machine_resumed_by_its_owner_is_not_paused_again(e2b, daemon):
+    sandbox = e2b.create(timeout=1, autoPause=True)
+    machine = "/v1/machines/" + machine_of(sandbox)
+    daemon.until(lambda: state_of(e2b, sandbox) == "paused" and not daemon.get(machine).get("expires"))
+    daemon.post(machine + "/resume")
+    time.sleep(2.5)  # two turns of the look that pauses
+    assert state_of(e2b, sandbox) == "running"
+
+
+def test_a_timeout_that_ends_without_a_daemon_pauses_at_its_start(e2b, daemon):
+    sandbox = e2b.create(timeout=3, autoPause=True)
+    daemon.kill()
+    time.sleep(3)
+    daemon.start()
+    again = E2b.of(daemon)
+    daemon.until(lambda: state_of(again, sandbox) == "paused")
+
+
+@pytest.mark.parametrize("body", [{}, {"memory": False}])
+def test_a_paused_sandbox_outlives_its_timeout(e2b, daemon, body):
+    sandbox = e2b.create(timeout=3)
+    e2b.post(sandbox, "pause", body, 204)
+    time.sleep(4)
+    assert state_of(e2b, sandbox) == "paused"
+    e2b.post(sandbox, "connect", {"timeout": 1}, 201)
+    daemon.until(lambda: not e2b.list()[0])
+
+
+def test_traffic_with_the_right_token_resumes(e2b, daemon):
+    sandbox = e2b.create(autoPause=True, autoResume={"enabled": True})
+    assert e2b.info(sandbox)["lifecycle"] == {"onTimeout": "pause", "autoResume": True}
+    e2b.post(sandbox, "pause", {}, 204)
+    assert traffic(e2b, sandbox, "0" * 64) == 502 and state_of(e2b, sandbox) == "paused"
+    assert traffic(e2b, sandbox) == 404 and state_of(e2b, sandbox) == "running"
+    end = e2b.info(sandbox)["endAt"]
+    assert traffic(e2b, sandbox) == 404 and e2b.info(sandbox)["endAt"] == end
+
+
+def test_traffic_resumes_no_sandbox_that_kept_only_its_files(e2b, daemon):
+    sandbox = e2b.create(autoPause=True, autoResume={"enabled": True})
+    e2b.post(sandbox, "pause", {"memory": False}, 204)
+    assert traffic(e2b, sandbox) == 502 and state_of(e2b, sandbox) == "paused"
+
+
+def test_a_quota_of_lifetimes_forbids_pausing_at_the_end(e2b, daemon):
+    limited = E2b(e2b.url.geturl(), daemon.post("/v1/tokens", {"max_ttl": "10m"})["secret"])
+    assert status_of(limited.create, autoPause=True) == 429
+    assert status_of(limited.create, timeout=3600) == 429
+    limited.kill(limited.create())
