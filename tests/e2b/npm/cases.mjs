@@ -122,6 +122,30 @@ export const cases = {
     assert.match(out, /xterm-256color/)
     assert.match(out, /30 100/)
   },
+  async paused_sandbox_is_listed_and_connected(s) {
+    const own = await Sandbox.create({ metadata: { a: 'b c' } })
+    assert.deepEqual((await own.getInfo()).metadata, { a: 'b c' })
+    await own.setTimeout(300_000)
+    await own.files.write('/tmp/kept', 'kept')
+    assert.deepEqual([await own.pause(), await own.pause(), await own.isRunning()], [true, false, false])
+    const rows = await Sandbox.list({ query: { metadata: { a: 'b c' }, state: ['paused'] } }).nextItems()
+    assert.deepEqual(rows.map((r) => r.sandboxId), [own.sandboxId])
+    const again = await Sandbox.connect(own.sandboxId)
+    assert.equal(await again.files.read('/tmp/kept'), 'kept')
+    assert.deepEqual([await again.kill(), await Sandbox.kill(own.sandboxId)], [true, false])
+    await assert.rejects(Sandbox.connect(own.sandboxId), named('SandboxNotFoundError'))
+  },
+  async snapshot_starts_a_sandbox(s) {
+    await s.files.write('/tmp/kept', 'kept')
+    const { snapshotId } = await s.createSnapshot()
+    const copy = await Sandbox.create(snapshotId)
+    assert.equal(await copy.files.read('/tmp/kept'), 'kept')
+    await copy.kill()
+    assert.deepEqual([await Sandbox.deleteSnapshot(snapshotId), await Sandbox.deleteSnapshot(snapshotId)], [true, false])
+  },
+  async wrong_key_is_refused(s) {
+    await assert.rejects(Sandbox.create({ apiKey: 'e2b_' + '0'.repeat(65) }), named('AuthenticationError'))
+  },
   async sandbox_is_killed_under_a_command(s) {
     const own = await Sandbox.create()
     assert.equal(await own.isRunning(), true)
