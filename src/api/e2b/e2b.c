@@ -201,9 +201,10 @@ static int authenticate(const struct e2b_face *f, const struct http_exchange *x,
     return status;
 }
 
+/* A machine that is ending or has ended is not found. */
 static void sandbox_came(void *arg, const struct machine_view *v, const struct err *err) {
     struct e2b_call *c = arg;
-    if (!err && strcmp(v->owner, c->who.owner) == 0 && !v->ended_ms)
+    if (!err && strcmp(v->owner, c->who.owner) == 0 && strncmp(v->state, "end", 3) != 0)
         (void)(c->route->object == E2B_SNAPSHOT ? e2b_snapshot_read
                                                 : e2b_sandbox_read)(v, &c->sandbox);
 }
