@@ -3,7 +3,7 @@
 #include "base/limits.h"
 #include "service/view.h"
 
-static const char *const kinds[] = {"box", "cell", NULL};
+static const char *const kinds[] = {"box", "cell", "vm", NULL};
 static const char *const modes[] = {"ro", "cow", "rw", NULL};
 static const char *const policies[] = {"every", "risky", "manual", NULL};
 static const char *const machine_states[] = {"creating", "running", "paused", "stopped",

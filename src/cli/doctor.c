@@ -14,12 +14,15 @@
 #include "base/fdio.h"
 #include "base/fs/fs_room.h"
 #include "base/jot.h"
+#include "base/wire/vm_programs.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/table.h"
 #include "io/criu.h"
 #include "io/place.h"
 #include "io/spawn_link.h"
+#include "io/vm/kernel.h"
+#include "io/vm/kvm_probe.h"
 
 enum { PROBE_MS = 30000 };
 
@@ -233,31 +236,32 @@ static void look_network(const struct host *h, struct finding *f) {
     }
 }
 
-/* True if the CPU has vmx or svm. An x86 host without them may have a /dev/kvm that runs only
- * kernels made for it. */
-static bool cpu_virtualises(void) {
-#ifdef __x86_64__
-    char line[8192] = "";
-    FILE *info = fopen("/proc/cpuinfo", "re");
-    while (info && fgets(line, sizeof(line), info) && strncmp(line, "flags", 5) != 0)
-        ;
-    if (info)
-        fclose(info);
-    return strstr(line, " vmx ") || strstr(line, " svm ");
-#else
-    return true;
-#endif
+static void look_vm(const struct host *h, struct finding *f) {
+    (void)h;
+    struct kernel kernel;
+    struct modules modules;
+    struct err err;
+    char fix[sizeof(f->fix)] = "install the packages " VM_QEMU_PACKAGE " and " VM_VIRTIOFSD_PACKAGE;
+    const char *missing = access(VM_QEMU, X_OK) < 0        ? "no " VM_QEMU
+                          : access(VM_VIRTIOFSD, X_OK) < 0 ? "no " VM_VIRTIOFSD
+                                                           : NULL;
+    if (!missing && kernel_find(NULL, &kernel, &modules, &err) < 0) {
+        missing = err.text;
+        snprintf(fix, sizeof(fix), "%s", err.remedy);
+    }
+    doctor_say(f, missing ? LESS : GOOD, missing ? missing : kernel.path,
+               missing ? "machines of kind vm do not start"
+                       : "QEMU starts it in machines of kind vm",
+               missing ? fix : "");
 }
 
 static void look_kvm(const struct host *h, struct finding *f) {
     (void)h;
-    bool node = access("/dev/kvm", R_OK | W_OK) == 0, there = node && cpu_virtualises();
-    doctor_say(f, there ? GOOD : LESS,
-               there  ? "/dev/kvm"
-               : node ? "/dev/kvm, but no vmx or svm in the processor"
-                      : "no /dev/kvm",
-               "not used: machines of kind vm are not available yet",
-               there ? "" : "not needed for boxes and cells");
+    struct kvm_probe p;
+    kvm_probe("/dev/kvm", &p);
+    doctor_say(f, p.is_usable ? GOOD : LESS, p.reason,
+               "not used yet: QEMU translates the code of vms, which is slower",
+               p.is_usable ? "" : "not needed");
 }
 
 static void look_criu(const struct host *h, struct finding *f) {
@@ -374,6 +378,7 @@ static const struct {
     {"seccomp", look_seccomp},
     {"disk limit", look_disk},
     {"network", look_network},
+    {"vm", look_vm},
     {"kvm", look_kvm},
     {"criu", look_criu},
     {"btrfs", look_btrfs},

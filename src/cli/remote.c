@@ -74,7 +74,7 @@ static void put_exec(struct jot *j, const char *name, const struct session *s) {
         jot_u64(j, "rows", s->request.rows ? s->request.rows : 24);
         jot_u64(j, "cols", s->request.cols ? s->request.cols : 80);
         jot_end(j, '}');
-    } else if (!s->remote->client->local) {
+    } else if (s->sends) {
         jot_bool(j, "stdin_open", s->request.streams[0] == SESSION_STREAM_SENT);
     } else {
         jot_array(j, "stdio");
@@ -124,7 +124,7 @@ static int compose(const struct session *s, struct buf *body, struct err *err) {
 /* A terminal has its own connection, and pipes get the output without us: then events are only
  * start and exit. */
 static int leave_out_output(const struct session *s, char *target, struct err *err) {
-    bool elsewhere = s->request.terminal || s->remote->client->local;
+    bool elsewhere = s->request.terminal || !s->sends;
     return client_query(target, "output", elsewhere ? "0" : NULL, err);
 }
 

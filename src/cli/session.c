@@ -181,7 +181,8 @@ static int start_guarded(struct loop *l, const int *fds, uint32_t count, struct 
     return result;
 }
 
-/* A daemon over TCP takes no descriptors: we read input, and output comes with the events. */
+/* A daemon over TCP takes no descriptors, and neither does a vm: we read input, and output comes
+ * with the events. */
 static int start_far(struct loop *l, struct err *err) {
     bool reads = !is_null(STDIN_FILENO);
     struct session_request *request = &l->s->request;
@@ -210,6 +211,22 @@ static int start_plain(struct loop *l, struct err *err) {
         if (ours[i])
             close(fds[i]);
     return r;
+}
+
+static void stop_pumps(struct loop *l) {
+    for (int n = 0; n < 3; n++)
+        if (l->pumps[n].active)
+            pump_close(&l->pumps[n], n == 0 ? l->pumps[n].to : l->pumps[n].from);
+}
+
+/* A vm takes no descriptors, and refuses them before anything is started. */
+static int start_near(struct loop *l, struct err *err) {
+    int r = start_plain(l, err);
+    if (r == 0 || err->code != ERR_UNSUPPORTED)
+        return r;
+    stop_pumps(l);
+    l->s->sends = true;
+    return start_far(l, err);
 }
 
 static void window_size(uint16_t *rows, uint16_t *cols) {
@@ -512,17 +529,16 @@ int session_run(struct session *s, struct err *err) {
     l.signals = open_signals(&old);
     if (l.signals < 0)
         return err_sys(err, "cannot receive signals");
-    int r = s->request.terminal        ? start_terminal(&l, err)
-            : s->remote->client->local ? start_plain(&l, err)
-                                       : start_far(&l, err);
+    s->sends |= !s->remote->client->local;
+    int r = s->request.terminal ? start_terminal(&l, err)
+            : s->sends          ? start_far(&l, err)
+                                : start_near(&l, err);
     if (r == 0)
         r = drive(&l, err);
     if (s->aside && l.raw && s->result.end == EXEC_END_DETACHED)
         aside_leave(s->aside);
     restore_terminal(&l);
-    for (int n = 0; n < 3; n++)
-        if (l.pumps[n].active)
-            pump_close(&l.pumps[n], n == 0 ? l.pumps[n].to : l.pumps[n].from);
+    stop_pumps(&l);
     close(l.signals);
     sigprocmask(SIG_SETMASK, &old, NULL);
     return r;

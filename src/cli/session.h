@@ -22,7 +22,7 @@ struct remote;
 enum session_stream {
     SESSION_STREAM_NULL,   /* /dev/null */
     SESSION_STREAM_HANDED, /* a pipe, sent as a descriptor with the request */
-    SESSION_STREAM_SENT,   /* bytes are sent as requests or events, over TCP */
+    SESSION_STREAM_SENT,   /* bytes are sent as requests or events, over TCP and for a vm */
 };
 
 /* The command. The caller sets the members up to `terminal`; session_run() sets the others. */
@@ -57,6 +57,8 @@ enum { SESSION_LEAVE_KEY = ']', SESSION_LEAVE_COUNT = 3, SESSION_LEAVE_MS = 1000
 
 struct session {
     struct remote *remote; /* the command at the daemon */
+    bool
+        sends; /* its streams are sent as bytes: a vm, or a daemon over TCP, takes no descriptors */
     struct session_request request;
     struct session_result result;
     bool output_open;        /* more of a terminal's output may come */

@@ -5,9 +5,9 @@
 
 #include "base/alloc.h"
 
-/* Synthetic addresses begin at 198.18.0.2, because 198.18.0.1 is the machine's own address. */
+/* The first addresses belong to the machine: 198.18.0.1 to a box, 198.18.0.0/30 to a vm. */
 enum { FIRST = (198 << 8 | 18) };
-#define FIRST_ADDRESS ((uint32_t)FIRST << 16 | 2)
+#define FIRST_ADDRESS ((uint32_t)FIRST << 16 | 4)
 
 void names_done(struct names *n) {
     for (size_t i = 0; n->names && i < NAMES_MAX; i++)

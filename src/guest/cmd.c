@@ -192,8 +192,9 @@ static struct conn *spawner(struct guest *g) {
     return NULL;
 }
 
+/* A guest in a vm makes its cgroups itself, and its host is the daemon, not the spawner. */
 static void ask_for_spares(struct guest *g, uint8_t count, int64_t now) {
-    struct conn *c = spawner(g);
+    struct conn *c = g->cgroups ? NULL : spawner(g);
     if (!c || !conn_has_room(c) || (g->asked_ns && now - g->asked_ns < ASK_AGAIN_NS))
         return;
     g->asked_ns = now;

@@ -172,6 +172,8 @@ struct guest {
     struct source signals, listen, admin;
     bool lingers;
     bool has_trees;
+    int cgroups; /* in a vm: the directory in which the guest makes them; else 0 */
+    uint32_t cgroups_made;
     /* a connection has more work, which waits until other connections were served */
     bool has_backlog;
     uint64_t command_files[2]; /* original RLIMIT_NOFILE, which commands get */

@@ -13,6 +13,9 @@
  *   memory=L,U,S  memory: limit, use, stat      quota=FD cpu=FD  cpu: limit, use
  *   cell=FD       a cell machine: this program runs every command, and no other program runs
  *
+ * Started as /init of a vm's initramfs, it makes the vm ready and opens the virtio port VM_PORT:
+ * see guest/init.h.
+ *
  * The guest is started inside all namespaces, with its final root, seccomp filter and capabilities.
  */
 #include <limits.h>
@@ -28,12 +31,14 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 
+#include "base/wire/vm_address.h"
 #include "guest/calls.h"
 #include "guest/cmd.h"
 #include "guest/conn.h"
 #include "guest/covers.h"
 #include "guest/guest.h"
 #include "guest/identity.h"
+#include "guest/init.h"
 #include "guest/scratch.h"
 #include "guest/serial.h"
 #include "guest/start.h"
@@ -440,7 +445,7 @@ static void __attribute__((noreturn)) keep_time(const struct guest *g) {
     for (;;) {
         poll(clocks, 2, -1);
         if (clocks[0].revents)
-            _exit(0);
+            guest_end();
         if (clocks[1].revents)
             start_prod();
     }
@@ -464,6 +469,8 @@ static int run_tool(char **argv) {
 int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "tool") == 0)
         return run_tool(argv + 2);
+    bool is_init = init_is_wanted(argv);
+    int cgroups = is_init ? init_run() : -1;
     prctl(PR_SET_DUMPABLE, 0);
     if (geteuid() == 0 && sys_set_gid(getegid()) < 0)
         return EXIT_BAD_START;
@@ -471,7 +478,12 @@ int main(int argc, char **argv) {
     block_signals();
     struct args a = {.ctl = -1, .spawn = -1, .listen = -1, .admin = -1, .port = -1};
     the_guest.worker = -1;
-    args_read(&a, argv);
+    if (cgroups >= 0)
+        tree_begin(&the_guest, cgroups);
+    if (is_init)
+        serial_add(&the_guest, VM_PORT);
+    else
+        args_read(&a, argv);
     if (!a.clean)
         reset_signals();
     if (a.task_count > 0)

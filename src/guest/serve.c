@@ -8,6 +8,7 @@
 #include "guest/conn.h"
 #include "guest/files.h"
 #include "guest/identity.h"
+#include "guest/init.h"
 #include "guest/pause.h"
 #include "guest/sys.h"
 #include "guest/tree.h"
@@ -46,7 +47,7 @@ static enum serve_result ping(struct guest *g, struct conn *c, const struct fram
 
 static enum serve_result shut_down(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g, (void)c, (void)f;
-    _exit(0);
+    guest_end();
 }
 
 static enum serve_result deadline(struct guest *g, struct conn *c, const struct frame *f) {

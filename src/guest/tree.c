@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "guest/scratch.h"
 #include "guest/sys.h"
@@ -37,12 +38,45 @@ void tree_drop(struct tree *t) {
     t->used = true;
 }
 
+static int tree_file(int cgroup, const char *name) {
+    return openat(cgroup, name, O_RDWR | O_CLOEXEC);
+}
+
+/* Makes a cgroup in the guest's own directory. Its name is a letter for each four bits of a number.
+ */
+static bool tree_make(struct guest *g) {
+    char name[5] = {0};
+    for (int i = 0; i < 4; i++)
+        name[i] = (char)('a' + (g->cgroups_made >> 4 * i & 15));
+    g->cgroups_made++;
+    mkdirat(g->cgroups, name, 0755);
+    int cgroup = openat(g->cgroups, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int procs = tree_file(cgroup, "cgroup.procs"), freeze = tree_file(cgroup, "cgroup.freeze");
+    int kill = openat(cgroup, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+    close_fd(&cgroup);
+    if (procs >= 0 && freeze >= 0)
+        return tree_add(g, procs, freeze, kill);
+    close_fd(&procs);
+    close_fd(&freeze);
+    close_fd(&kill);
+    return false;
+}
+
+void tree_begin(struct guest *g, int dir) {
+    g->cgroups = dir;
+    tree_make(g);
+}
+
 struct tree *tree_take(struct guest *g) {
-    for (uint32_t i = 0; i < g->tree_end; i++) {
-        if (g->trees[i].used)
-            continue;
-        g->trees[i].used = true;
-        return &g->trees[i];
+    for (int tries = 0; tries < 2; tries++) {
+        for (uint32_t i = 0; i < g->tree_end; i++) {
+            if (g->trees[i].used)
+                continue;
+            g->trees[i].used = true;
+            return &g->trees[i];
+        }
+        if (g->cgroups == 0 || !tree_make(g))
+            break;
     }
     return NULL;
 }

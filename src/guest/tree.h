@@ -12,6 +12,9 @@
  */
 bool tree_add(struct guest *g, int procs, int freeze, int kill);
 
+/* Makes cgroups in this directory from now on, when none is free. The table owns the descriptor. */
+void tree_begin(struct guest *g, int dir);
+
 /* Returns a cgroup without processes for a new command; NULL: none is free. */
 struct tree *tree_take(struct guest *g);
 

@@ -29,6 +29,14 @@ struct machine_limits {
 
 #define MACHINE_UNLIMITED PLAN_UNLIMITED
 
+/* A vm: a machine with a kernel of its own, in QEMU. */
+struct machine_vm {
+    const char *hostname;
+    const char *kernel; /* path of its kernel; "": choose one of the host */
+    uint64_t mem_bytes; /* 0: the default */
+    uint64_t cpu_milli; /* decides the number of its processors */
+};
+
 struct machine_spec {
     const char *id;
     const char *image;
@@ -41,9 +49,10 @@ struct machine_spec {
      * reply shows that the machine exists. False: the machine exists when `made` is called.
      */
     bool early;
-    bool same;         /* the machine existed before and keeps its identity */
-    bool cell;         /* the machine is a cell: every command runs in the cell worker */
-    bool gate;         /* open the sockets of the gate: see `doors` */
+    bool same;                   /* the machine existed before and keeps its identity */
+    bool cell;                   /* the machine is a cell: every command runs in the cell worker */
+    const struct machine_vm *vm; /* the machine is a vm; NULL: it is not */
+    bool gate;                   /* open the sockets of the gate: see `doors` */
     const char *stack; /* layers of the machine's root (base/layers.h); NULL: only the image */
     /* Id of a machine. If the host's packages changed after its creation, `create` fails with
      * `unsupported`. NULL: no check. */
@@ -227,6 +236,8 @@ struct machine_driver {
      */
     void (*lend)(struct machine *m, const char *paths, machine_lend_fn *done, void *arg);
     void (*dial)(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg);
+    /* Says again what an adopted vm is made of: a switch of its root boots it again. */
+    void (*set_vm)(struct machine *m, const struct machine_vm *vm);
     void (*let_go)(struct machine *m); /* called by machine_free() */
 };
 

@@ -25,6 +25,7 @@
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
 #include "service/strays.h"
+#include "service/vm/vms.h"
 
 enum {
     PATIENCE_MS = 5000,      /* time that a silent guest may delay the start of the daemon */
@@ -190,7 +191,7 @@ static void log_came(void *arg, const struct frame *frame, const struct err *err
 
 static void adopt_exec(struct hearing *h, struct exec_row *row, const struct msg_row *state) {
     struct live *l = h->live;
-    if (!(state->flags & MSG_EXEC_LOG)) {
+    if (!(state->flags & MSG_EXEC_LOG) || guest_keeps_logs(l->machine->guest)) {
         exec_adopt(l, row, state, -1);
         return;
     }
@@ -390,6 +391,9 @@ static void adopt_missing(struct live *l) {
 
 static void adopt_found(struct live *l, struct machine *m) {
     struct err err;
+    struct machine_vm vm;
+    if (live_vm(l, &vm))
+        l->service->driver->set_vm(m, &vm);
     int sleeps = asleep_adopt(l, true, &err);
     if (sleeps == 0) {
         live_attach(l, m);

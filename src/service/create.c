@@ -21,6 +21,7 @@
 #include "service/state.h"
 #include "service/steps/live.h"
 #include "service/taint.h"
+#include "service/vm/vms.h"
 #include "service/volumes/live.h"
 
 struct creation {
@@ -259,7 +260,7 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
     *row = (struct machine_row){
         .state = MACHINE_CREATING,
         .created_ms = wall_ms(),
-        .mem_bytes = limit_of(r->limits.mem, conf->mem_bytes, LIMIT_MEM),
+        .mem_bytes = limit_of(r->limits.mem, conf->mem_bytes, vm_default_mem(r->kind, LIMIT_MEM)),
         .cpu_milli = given_or(r->limits.cpus, conf->cpu_milli),
         .pids = limit_of(r->limits.pids, conf->pids, LIMIT_PIDS),
         .disk_bytes = limit_of(r->limits.disk, conf->disk_bytes, LIMIT_DISK),
@@ -603,6 +604,7 @@ static void creation_go(struct service *s, struct creation *c, const struct mach
         creation_fail(c, &err);
         return;
     }
+    struct machine_vm vm;
     const struct machine_spec spec = {
         .id = l->row.id,
         .image = l->row.image,
@@ -614,8 +616,9 @@ static void creation_go(struct service *s, struct creation *c, const struct mach
         .deadline_ms = live_deadline(l, l->row.ttl_ms),
         .linger = !r->ephemeral,
         .cell = live_is_cell(l),
+        .vm = live_vm(l, &vm),
         .gate = true,
-        .early = r->early && !live_is_cell(l),
+        .early = r->early && !live_is_cell(l) && !live_is_vm(l),
         .stack = steps_stack(l),
         .undrifted = r->from.drifted ? NULL : r->from.machine,
         .grants = handed->grants,
@@ -636,7 +639,8 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     uint64_t intent = 0;
     struct err err;
     if (authorise_machine(who, r, &err) < 0 || cell_check_request(r, &err) < 0 ||
-        find_source(s, r, &err) < 0 || fill_row(s, who, r, &row, &err) < 0 ||
+        vm_check_request(r, &err) < 0 || find_source(s, r, &err) < 0 ||
+        fill_row(s, who, r, &row, &err) < 0 ||
         plan_grants(s, who, r, fds, nfds, &handed, &plan, &err) < 0) {
         done(arg, NULL, &err);
         return;

@@ -10,6 +10,7 @@
 #include "service/models/live.h"
 #include "service/net/live.h"
 #include "service/rights.h"
+#include "service/vm/vms.h"
 
 static int apply_update(struct live *l, const struct caller *who, const struct update_request *r,
                         struct machine_row *row, struct err *err) {
@@ -17,7 +18,8 @@ static int apply_update(struct live *l, const struct caller *who, const struct u
     const struct machine_request limits = {
         .kind = l->row.kind, .image = l->row.image, .limits = r->limits, .allow = r->allow};
     if ((r->allow && authorise(who, RIGHT_UPDATE_ALLOW, err) < 0) ||
-        cell_check_request(&limits, err) < 0 || (r->allow && cell_allow(r->allow, row, err) < 0))
+        cell_check_request(&limits, err) < 0 || vm_check_limits(l, &limits, err) < 0 ||
+        (r->allow && cell_allow(r->allow, row, err) < 0))
         return -1;
     if (r->name && !machine_name_ok(r->name))
         return err_set(err, ERR_INVALID, "'%s' is not a valid machine name", r->name);

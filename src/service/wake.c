@@ -18,6 +18,7 @@
 #include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
+#include "service/vm/vms.h"
 #include "service/volumes/live.h"
 #include "store/saved.h"
 
@@ -140,6 +141,7 @@ static struct machine_limits wake_limits(const struct waking *w) {
 static void wake_create(struct waking *w) {
     struct live *l = w->live;
     struct service *s = l->service;
+    struct machine_vm vm;
     const struct machine_spec spec = {
         .id = l->row.id,
         .image = l->row.image,
@@ -149,6 +151,7 @@ static void wake_create(struct waking *w) {
         .linger = true,
         .same = true,
         .cell = live_is_cell(l),
+        .vm = live_vm(l, &vm),
         .gate = true,
         .stack = steps_stack(l),
         .grants = w->grants,

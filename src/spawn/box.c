@@ -25,8 +25,10 @@
 #include "spawn/disk/saved.h"
 #include "spawn/disk/tree.h"
 #include "spawn/make/making.h"
+#include "spawn/make/vm_net.h"
 #include "spawn/rootless.h"
 #include "spawn/spawner.h"
+#include "spawn/vm/boot.h"
 
 /*
  * SPARES_MAX: number of command cgroups after which a guest gets no more. The table of the guest
@@ -98,6 +100,7 @@ struct box *box_new(struct spawner *s, const char *id, uint64_t linger) {
     box->linger = linger;
     box->heard = FRAME_DECODER(box->heard_bytes, sizeof(box->heard_bytes));
     box->pidfd = box->link = box->owner = box->netns = box->old_root = -1;
+    box->vm_netns = box->vm_tap = -1;
     box->side = 'a';
     memset(box->held, -1, sizeof(box->held));
     snprintf(box->image_key, sizeof(box->image_key), "%s", s->image.key);
@@ -121,6 +124,8 @@ void box_free(struct box *box) {
     close_fd(&box->pidfd);
     close_fd(&box->link);
     close_fd(&box->netns);
+    close_fd(&box->vm_netns);
+    close_fd(&box->vm_tap);
     close_fd(&box->old_root);
     spaces_close(box->held);
     free(box);
@@ -291,6 +296,8 @@ void box_kill(struct spawner *s, struct box *box) {
     if (box->pidfd < 0)
         return;
     close_fd(&box->netns);
+    close_fd(&box->vm_netns);
+    close_fd(&box->vm_tap);
     if (first)
         spaces_hold(box->pidfd, s->proc, box->pid, box->held);
     if (pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0) == 0)
@@ -410,9 +417,11 @@ static int open_netns(const struct spawner *s, const struct box *box) {
     return ns < 0 ? -errno : ns;
 }
 
-int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_FDS], struct err *err) {
-    int ns DEFER_CLOSE = open_netns(s, box);
-    int r = ns < 0 ? ns : netns_listen(&s->net, ns, netns_loopback, ret);
+int box_listen(struct spawner *s, struct box *box, int ret[NETNS_FDS], struct err *err) {
+    int vm = vm_netns(s, box), ns DEFER_CLOSE = vm < 0 ? open_netns(s, box) : -1;
+    int r = vm >= 0  ? vm_net_listen(&s->net, vm, ret)
+            : ns < 0 ? ns
+                     : netns_listen(&s->net, ns, netns_loopback, ret);
     if (r == -EADDRINUSE)
         return err_set(
             err, ERR_BUSY,
@@ -424,9 +433,11 @@ int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_FDS], str
                : 0;
 }
 
-int box_dial(struct spawner *s, const struct box *box, uint16_t port, struct err *err) {
-    int ns DEFER_CLOSE = open_netns(s, box);
-    int fd = ns < 0 ? ns : netns_dial(&s->net, ns, netns_loopback, port);
+int box_dial(struct spawner *s, struct box *box, uint16_t port, struct err *err) {
+    int vm = vm_netns(s, box), ns DEFER_CLOSE = vm < 0 ? open_netns(s, box) : -1;
+    int fd = vm >= 0  ? vm_net_dial(&s->net, vm, port)
+             : ns < 0 ? ns
+                      : netns_dial(&s->net, ns, netns_loopback, port);
     if (fd == -ECONNREFUSED)
         return err_set(err, ERR_BUSY, "no program in machine '%s' listens on port %u", box->id,
                        port);

@@ -231,14 +231,27 @@ static int make_v1(struct cgroups *cg, const char *name) {
     return r < 0 ? r : make_group(cg->freezer, work);
 }
 
-/* kept: the groups exist. */
-static int new_v1(struct cgroups *cg, const char *name, bool kept, struct cgroup_set *set) {
+static int open_tasks(struct cgroups *cg, const char *name, int ret[CGROUP_TASKS]) {
     const int bases[CGROUP_TASKS] = {cg->memory, cg->cpu, cg->pids};
-    int r = kept ? 0 : make_v1(cg, name);
+    int r = 0;
     for (int i = 0; r >= 0 && i < CGROUP_TASKS; i++)
         if (bases[i] >= 0)
-            r = set->tasks[i] = open_in(bases[i], name, "tasks", O_WRONLY);
+            r = ret[i] = open_in(bases[i], name, "tasks", O_WRONLY);
     return r < 0 ? r : 0;
+}
+
+int cgroup_open_tasks(struct cgroups *cg, uint64_t box, int ret[CGROUP_TASKS]) {
+    char name[32];
+    for (int i = 0; i < CGROUP_TASKS; i++)
+        ret[i] = -1;
+    group_name(name, box);
+    return cg->mode == CGROUP_V1 ? open_tasks(cg, name, ret) : 0;
+}
+
+/* kept: the groups exist. */
+static int new_v1(struct cgroups *cg, const char *name, bool kept, struct cgroup_set *set) {
+    int r = kept ? 0 : make_v1(cg, name);
+    return r < 0 ? r : open_tasks(cg, name, set->tasks);
 }
 
 static int new_v2(struct cgroups *cg, const char *name) {

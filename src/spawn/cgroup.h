@@ -81,6 +81,11 @@ void cgroups_close(struct cgroups *cg);
 
 int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err);
 int cgroup_add_spare(struct cgroups *cg, uint64_t box, unsigned number, struct cgroup_spare *ret);
+/*
+ * v1: opens the `tasks` files of the groups with the limits of a box. -1 for those that do not
+ * exist, on v2 for all.
+ */
+int cgroup_open_tasks(struct cgroups *cg, uint64_t box, int ret[CGROUP_TASKS]);
 /* Returns the number for the next spare cgroup of an adopted box: a number is used only once. */
 unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box);
 

@@ -19,6 +19,7 @@
 #include "spawn/disk/volume.h"
 #include "spawn/server.h"
 #include "spawn/spawner.h"
+#include "spawn/vm/boot.h"
 
 static void answer_error(struct server *v, struct client *c, const struct err *err) {
     plan_error(&v->message, err);
@@ -383,6 +384,24 @@ static void do_peek(struct server *v, struct client *c, struct fd_message *in) {
     close(dirs[1]);
 }
 
+static void do_boot(struct server *v, struct client *c, struct fd_message *in) {
+    struct err err;
+    int console DEFER_CLOSE = -1;
+    if (vm_boot(v->s, &v->message, in, &console, &err) < 0)
+        answer_error(v, c, &err);
+    else
+        server_answer(v, c, &v->message, &console, 1);
+}
+
+static void do_halt(struct server *v, struct client *c, struct fd_message *in) {
+    struct err err;
+    (void)in;
+    if (vm_halt(v->s, &v->message, &err) < 0)
+        answer_error(v, c, &err);
+    else
+        server_answer_done(v, c);
+}
+
 static void do_hello(struct server *v, struct client *c, struct fd_message *in) {
     (void)in;
     v->message.type = PLAN_TEXT;
@@ -411,6 +430,7 @@ static void (*const requests[])(struct server *, struct client *, struct fd_mess
     [PLAN_PACK] = do_archive,  [PLAN_DRAW] = do_archive,  [PLAN_WIPE] = do_wipe,
     [PLAN_TELL] = do_tell,     [PLAN_SAVE] = do_saved,    [PLAN_SHED] = do_saved,
     [PLAN_COPY] = do_copy,     [PLAN_VOLUME] = do_volume, [PLAN_PEEK] = do_peek,
+    [PLAN_BOOT] = do_boot,     [PLAN_HALT] = do_halt,
 };
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {

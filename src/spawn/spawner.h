@@ -80,6 +80,8 @@ struct box {
     bool dead;       /* pid 1 is dead; resources are being removed */
     /* rootless: descriptor of its network namespace, which cannot be opened later; else -1 */
     int netns;
+    /* network of a vm (vm/boot.h): its namespace and tap; -1: none, or not looked for */
+    int vm_netns, vm_tap;
     bool gives_cgroups;   /* its cgroups may be used again */
     bool gave_cgroups;    /* they are not its own any more */
     bool left_place;      /* its directory in $CARREL_RUN/boxes is removed */
@@ -225,12 +227,12 @@ void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret);
 /* Returns the number of refused DNS lookups, counted as datagrams to a closed port. */
 uint64_t box_lookups_refused(struct spawner *s, const struct box *box);
 /* Returns a socket that is connected to a port on the loopback address of the box, or -1. */
-int box_dial(struct spawner *s, const struct box *box, uint16_t port, struct err *err);
+int box_dial(struct spawner *s, struct box *box, uint16_t port, struct err *err);
 /*
  * Opens the gate's sockets in the network namespace, in the order of enum netns_fd; owned by the
  * caller. The spawner keeps no copy, so they are closed when the caller exits.
  */
-int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_FDS], struct err *err);
+int box_listen(struct spawner *s, struct box *box, int ret[NETNS_FDS], struct err *err);
 /*
  * Checks that the limits are in range and that this host can enforce them. A limit of 0 always
  * passes.

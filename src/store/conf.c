@@ -92,6 +92,8 @@ static const struct key keys[] = {
      "else stop)"},
     {"defaults", "steps", CONF_STEPS, AT(steps), "every", 0, 0,
      "when steps (snapshots) of a new machine are taken: every, risky or manual"},
+    {"vm", "kernel", CONF_PATH, AT(vm_kernel), "", 0, 0,
+     "kernel that vms boot, with its modules in ../lib/modules; empty: choose one of /boot"},
     {"steps", "keep", CONF_COUNT, AT(steps_keep), "1000", 1, 100000,
      "number of steps to keep per machine; the oldest steps without a name are deleted first"},
     {"steps", "keep_age", CONF_TIME, AT(steps_keep_ms), "0", 1000, 3650 * DAY_MS,

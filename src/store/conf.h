@@ -54,6 +54,7 @@ struct conf {
     uint64_t package_cache_bytes; /* package cache of one owner; 0: none */
     char package_keyring[CONF_TEXT_SIZE];
     char ingress[CONF_TEXT_SIZE];     /* "ADDRESS:PORT"; empty: the default or a free port */
+    char vm_kernel[CONF_TEXT_SIZE];   /* empty: choose one of /boot */
     char model[CONF_TEXT_SIZE];       /* default model, "PROVIDER/MODEL" */
     char domain[CONF_TEXT_SIZE];      /* of exposed ports; empty: only names below localhost */
     char certificate[CONF_TEXT_SIZE]; /* of exposed ports; empty: no TLS */

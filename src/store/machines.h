@@ -65,7 +65,7 @@ struct machine_row {
     char owner[STORE_NAME_SIZE]; /* must be in the table of owners */
     char token[ID_SIZE];         /* id of the API token that created the machine; empty: none */
     char name[STORE_NAME_SIZE];  /* unique among the owner's live machines; or empty */
-    char kind[16];               /* "box" or "cell" */
+    char kind[16];               /* "box", "cell" or "vm" */
     char image[STORE_NAME_SIZE];
     enum machine_state state;
     enum state_by state_by;

@@ -67,7 +67,7 @@ TABLE = [
     # wrong types
     ("POST", "/v1/machines", {"name": 7}, 400, "invalid", ["'name'", "string"]),
     ("POST", "/v1/machines", {"steps": "x"}, 400, "invalid", ["field 'steps' must be every, risky or manual"]),
-    ("POST", "/v1/machines", {"kind": "x"}, 400, "invalid", ["field 'kind' must be box or cell"]),
+    ("POST", "/v1/machines", {"kind": "x"}, 400, "invalid", ["field 'kind' must be box, cell or vm"]),
     ("POST", "/v1/machines", {"limits": 7}, 400, "invalid", ["'limits'", "object"]),
     ("POST", "/v1/machines", {"limits": {"mem": "much"}}, 400, "invalid", ["'limits.mem'"]),
     ("POST", "/v1/machines", {"limits": {"mem": True}}, 400, "invalid", ["'limits.mem'"]),

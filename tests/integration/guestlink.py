@@ -150,10 +150,13 @@ class Link:
         if port:
             self.sock.sendall(port.sync())
         if hello:
-            self.send("HELLO", struct.pack("<IIQ", VERSION, 0, 0))
-            f = self.next()
-            assert f.type == "HELLO", f.type
-            self.version, self.features, self.incarnation = f.unpack("<IIQ")
+            self.greet()
+
+    def greet(self):
+        self.send("HELLO", struct.pack("<IIQ", VERSION, 0, 0))
+        f = self.next()
+        assert f.type == "HELLO", f.type
+        self.version, self.features, self.incarnation = f.unpack("<IIQ")
 
     def send(self, type_, payload=b"", id=0, tag=0, flags=0, fds=()):
         data = HEAD.pack(len(payload), TYPES[type_], flags | len(fds), id, tag) + payload

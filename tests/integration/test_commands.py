@@ -10,7 +10,7 @@ from carrel import PROGRAM, ROOTLESS, Carrel
 from patience import PATIENCE
 
 CHECKS = ["kernel", "boxes", "privilege", "cgroups", "favordynmods", "userns", "overlay", "idmapped", "seccomp", "disk limit", "network",
-          "kvm", "criu", "btrfs", "images", "daemon", "room", "unknown boxes"]
+          "vm", "kvm", "criu", "btrfs", "images", "daemon", "room", "unknown boxes"]
 
 
 def test_version(carrel):

@@ -75,6 +75,13 @@ static void copy_frames(int from, int to) {
     }
 }
 
+/* The namespace that vm_net_find() finds, or -errno. */
+static int lab_find(int pidfd, int tap) {
+    struct vm_net net DEFER(vm_net_close) = VM_NET_NONE;
+    int r = vm_net_find(pidfd, tap, &net);
+    return r < 0 ? r : TAKE_FD(net.ns);
+}
+
 static void lab_answer(int sock, struct netns_maker *maker, const struct vm_net *net) {
     char text[64] = "";
     unsigned port = 0;
@@ -85,9 +92,9 @@ static void lab_answer(int sock, struct netns_maker *maker, const struct vm_net 
     if (sscanf(text, "dial %u", &port) == 1)
         fd = vm_net_dial(maker, net->ns, (uint16_t)port);
     else if (strcmp(text, "found") == 0)
-        fd = vm_net_find(self, net->tap);
+        fd = lab_find(self, net->tap);
     else if (strcmp(text, "not a tap") == 0)
-        fd = vm_net_find(self, sock);
+        fd = lab_find(self, sock);
     else if (strcmp(text, "fresh") == 0)
         fd = reuse_take(maker) < 0 ? netns_new(maker) : -EEXIST;
     if (fd < 0)

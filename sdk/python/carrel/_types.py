@@ -352,7 +352,7 @@ class Written(TypedDict):
 
 MachineRequest = TypedDict("MachineRequest", {
     # kind of machine (default: box)
-    "kind": NotRequired[Literal["box", "cell"]],
+    "kind": NotRequired[Literal["box", "cell", "vm"]],
     # image to start from (default: host)
     "image": NotRequired[str],
     "hostname": NotRequired[str],
@@ -1094,7 +1094,7 @@ class Machine(TypedDict):
     id: str
     name: NotRequired[str]
     owner: str
-    kind: Literal["box", "cell"]
+    kind: Literal["box", "cell", "vm"]
     # name of the image
     image: str
     # id of the image, made from its content; absent for the image `host`

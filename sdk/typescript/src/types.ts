@@ -338,7 +338,7 @@ export interface Written {
 
 export interface MachineRequest {
   /** kind of machine (default: box) */
-  kind?: "box" | "cell";
+  kind?: "box" | "cell" | "vm";
   /** image to start from (default: host) */
   image?: string;
   hostname?: string;
@@ -1059,7 +1059,7 @@ export interface Machine {
   id: string;
   name?: string;
   owner: string;
-  kind: "box" | "cell";
+  kind: "box" | "cell" | "vm";
   /** name of the image */
   image: string;
   /** id of the image, made from its content; absent for the image `host` */

@@ -23,6 +23,7 @@ enum {
     ALL = 8192,
     PORT = 16384,
     STORE = 32768,
+    GATE = 65536,
 };
 
 static const struct {
@@ -60,6 +61,8 @@ static const struct {
     {PLAN_CLAIM, BY_ID | STORE},
     {PLAN_VOLUME, TEXT},
     {PLAN_PEEK, BY_ID | TEXT},
+    {PLAN_BOOT, BY_ID | TEXT | LIMITS | GATE},
+    {PLAN_HALT, BY_ID},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},
@@ -79,7 +82,7 @@ static const struct {
     {PLAN_LIST, PLAN_IDS},       {PLAN_STATS, PLAN_STATS_ARE}, {PLAN_UPPERS, PLAN_TEXT},
     {PLAN_ROOT, PLAN_ROOT_IS},   {PLAN_VIEW, PLAN_VIEW_IS},    {PLAN_DISK, PLAN_VIEW_IS},
     {PLAN_LEND, PLAN_TEXT},      {PLAN_COPY, PLAN_TEXT},       {PLAN_HELLO, PLAN_TEXT},
-    {PLAN_CLAIM, PLAN_TEXT},     {PLAN_PEEK, PLAN_VIEW_IS},
+    {PLAN_CLAIM, PLAN_TEXT},     {PLAN_PEEK, PLAN_VIEW_IS},    {PLAN_BOOT, PLAN_TEXT},
 };
 
 static const char *const modes[] = {
@@ -119,7 +122,7 @@ static const struct field {
     {7, KIND_U64, CREATE | LIMITS, AT(plan.disk_bytes)},
     {8, KIND_U64, CREATE | DEADLINE, AT(plan.deadline_ms)},
     {9, KIND_U64, CREATE, AT(plan.linger)},
-    {10, KIND_U64, CREATE, AT(plan.gate)},
+    {10, KIND_U64, CREATE | GATE, AT(plan.gate)},
     {19, KIND_U64, CREATE, AT(plan.same)},
     {29, KIND_U64, CREATE, AT(plan.cell)},
     {17, KIND_TEXT, STACK, AT(plan.stack)},

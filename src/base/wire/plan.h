@@ -102,6 +102,13 @@ enum plan_type {
      * changes of grant N; one directory of a volume. "rw": two volumes; two directories.
      */
     PLAN_PEEK, /* id, text; directories        -> PLAN_VIEW_IS + before, after, read-only */
+    /*
+     * Starts the vm of a box that runs nothing (spawn/vm/boot.h). text: the kernel's command line;
+     * mem_bytes: memory of the guest; gate: 1: with a network; kernel and initrd. The text of the
+     * answer says what is missing.
+     */
+    PLAN_BOOT, /* id, text, limits, gate       -> PLAN_TEXT + the standard error of QEMU */
+    PLAN_HALT, /* id                           -> PLAN_DONE; ends the vm. `busy`: ask again */
     /* This number never changes: spawners of every version answer it, at least with an error. */
     PLAN_HELLO = 63, /*                           -> PLAN_TEXT, its program_id() */
     PLAN_CREATED = 64,

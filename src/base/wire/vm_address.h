@@ -11,4 +11,6 @@
 #define VM_GATEWAY_MAC "02:c6:12:00:00:01"
 #define VM_MAC "02:c6:12:00:00:02"
 
+#define VM_PORT "carrel.0" /* name of the virtio port to the daemon */
+
 enum { VM_PREFIX = 30, VM_MTU = 1500 };

@@ -109,6 +109,7 @@ static void box_let_go(struct machine *m) {
     guest_free(m->guest);
     guest_free(b->fresh);
     guest_free(b->old);
+    vm_free(b->vm);
     loop_timer_free(b->timer);
     loop_call_cancel(m->host->loop, &b->later);
     loop_call_cancel(m->host->loop, &b->retire);
@@ -331,6 +332,8 @@ static int creation_new(struct box *b, const struct machine_spec *spec, struct c
     /* A granted directory may fail to mount: then the caller gets that error, and no machine. */
     c->early = spec->early && !spec->grant_count;
     fill_plan(&c->plan, b->m.host, spec);
+    if (b->vm)
+        vm_fill_plan(b->vm, &c->plan);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         c->fds[i] = -1;
     for (size_t i = 0; i < spec->grant_count; i++)
@@ -346,6 +349,8 @@ static int creation_new(struct box *b, const struct machine_spec *spec, struct c
 static void box_create(struct machine_host *h, const struct machine_spec *spec,
                        machine_made_fn *done, void *arg) {
     struct box *b = box_new(h, spec->id, done, arg);
+    if (spec->vm)
+        vm_new(b, spec->vm);
     if (creation_new(b, spec, &b->creation, &b->refusal) < 0)
         box_refuse(b);
     else
@@ -458,6 +463,10 @@ static void box_set_deadline(struct machine *m, uint64_t in_ms, machine_done_fn 
     spawner_ask(m->host->spawner, msg, NULL, 0, call_answered, c);
 }
 
+static void box_set_vm(struct machine *m, const struct machine_vm *vm) {
+    vm_new((struct box *)m, vm);
+}
+
 const struct machine_driver box_driver = {
     .kind = "box",
     .open = box_open,
@@ -490,6 +499,7 @@ const struct machine_driver box_driver = {
     .status = box_status,
     .listen = box_doors_listen,
     .dial = box_doors_dial,
+    .set_vm = box_set_vm,
     .lend = box_doors_lend,
     .let_go = box_let_go,
 };

@@ -32,11 +32,13 @@ struct call {
 };
 
 struct creation;
+struct vm;
 
 struct box {
     struct machine m;
     struct call *calls;
     struct loop_timer *timer; /* to connect again, or to wait for the guest's first reply */
+    struct vm *vm;            /* NULL: the machine is not a vm */
     struct guest *fresh;      /* new connection that has not replied yet */
     struct guest *old;        /* connection that `fresh` replaced; it has pending requests */
     struct loop_call retire;  /* frees `old` */
@@ -97,6 +99,8 @@ void box_save(struct machine *m, const char *layer, const char *disk, uint32_t n
               machine_done_fn *done, void *arg);
 void box_tell(struct machine *m, const char *network, machine_done_fn *done, void *arg);
 
+void root_end(struct call *c, bool changed, const struct err *err);
+
 /* stats.c */
 void box_stats(struct machine *m, machine_stats_fn *done, void *arg);
 
@@ -140,8 +144,28 @@ void box_creation_free(struct creation *c);
 void box_create_again(struct box *b, const struct err *why);
 
 /* link.c */
+/* Connects to a socket of a box. Returns it or -errno; -EAGAIN: the backlog is full. */
+int box_connect(struct machine_host *h, const char *id, const char *name);
+void box_after(struct box *b, uint64_t ms, loop_fn *fn);
+/* Replaces the connection to the guest by `fresh`, and says so. */
+void box_use_fresh(struct box *b);
 void box_retire_old(void *arg);
 void box_link_again(void *arg);
 void box_on_gone(void *arg);
 void box_confirm(struct box *b);
 void box_on_call(void *arg, struct guest *g, uint32_t id, const struct msg_bytes *words);
+
+/* vm.c */
+/* Makes the machine a vm; later calls only change what the next boot uses. */
+void vm_new(struct box *b, const struct machine_vm *spec);
+void vm_fill_plan(const struct vm *v, struct plan *p);
+void vm_free(struct vm *v);
+/* Boots the vm of a new box; then the machine is made. */
+void vm_start(struct box *b);
+bool vm_is_booting(const struct vm *v);
+/* The connection to the guest of a booting vm was lost. */
+void vm_on_gone(struct box *b, const struct err *why);
+/* True if it was the connection to the guest of the box that was lost; it is closed then. */
+bool vm_outer_is_gone(struct box *b);
+/* As box_root(). Ends everything in the vm, and boots it again with the new root. */
+void vm_root(struct call *c, const char *stack, uint32_t layer, unsigned how);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static void root_end(struct call *c, bool changed, const struct err *err) {
+void root_end(struct call *c, bool changed, const struct err *err) {
     machine_root_fn *done = c->box ? c->root : NULL;
     void *arg = c->arg;
     call_free(c);
@@ -47,6 +47,10 @@ static void on_root(void *arg, const struct plan_message *m, struct fd_message *
 
 static void ask_root(struct call *c, const char *stack, uint32_t layer, unsigned how) {
     struct machine_host *h = c->box->m.host;
+    if (c->box->vm) {
+        vm_root(c, stack, layer, how);
+        return;
+    }
     struct plan_message *m = box_message(h, PLAN_ROOT, c->box->m.id);
     c->forced = !(how & ROOT_IF_CHANGED);
     m->layer = layer;

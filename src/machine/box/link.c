@@ -15,8 +15,7 @@ enum {
     SLOW_MS = 2000,
 };
 
-/* Returns a socket or a negative errno. -EAGAIN: the backlog of the guest is full. */
-static int connect_guest(struct machine_host *h, const char *id) {
+int box_connect(struct machine_host *h, const char *id, const char *name) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if (h->boxes < 0) {
         char path[PLACE_SIZE + 8];
@@ -27,7 +26,7 @@ static int connect_guest(struct machine_host *h, const char *id) {
     if (h->boxes < 0 || fd < 0)
         return -errno;
     /* Connect through the descriptor: the path may exceed the limit of a socket address. */
-    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/guest.sock", h->boxes, id);
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/%s", h->boxes, id, name);
     if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
         return TAKE_FD(fd);
     int e = errno;
@@ -36,7 +35,7 @@ static int connect_guest(struct machine_host *h, const char *id) {
     return -e;
 }
 
-static void box_after(struct box *b, uint64_t ms, loop_fn *fn) {
+void box_after(struct box *b, uint64_t ms, loop_fn *fn) {
     loop_timer_free(b->timer);
     b->timer = loop_timer_new(b->m.host->loop, fn, b);
     loop_timer_start(b->timer, ms, 0);
@@ -48,7 +47,7 @@ void box_retire_old(void *arg) {
     guest_free(TAKE(b->old));
 }
 
-static void use_fresh(struct box *b) {
+void box_use_fresh(struct box *b) {
     loop_timer_free(TAKE(b->timer));
     guest_free(b->old);
     b->old = b->m.guest;
@@ -67,7 +66,7 @@ static void on_first_word(void *arg, const struct frame *frame, const struct err
         return;
     b->tries = 0;
     if (b->fresh) /* otherwise on_slow() has used it already */
-        use_fresh(b);
+        box_use_fresh(b);
 }
 
 /* A guest may be busy. The adopted machine is returned anyway, so that it can be frozen or ended.
@@ -75,7 +74,7 @@ static void on_first_word(void *arg, const struct frame *frame, const struct err
 static void on_slow(void *arg) {
     struct box *b = arg;
     if (b->made && b->fresh) /* otherwise box_on_gone() checks whether the machine has ended */
-        use_fresh(b);
+        box_use_fresh(b);
 }
 
 /* An adopt fails after a while; the connection to our own machine is retried as long as it lives.
@@ -95,13 +94,19 @@ static void try_later(struct box *b) {
 void box_link_again(void *arg) {
     struct box *b = arg;
     struct err err;
-    int fd = connect_guest(b->m.host, b->m.id);
+    /* An adopted machine is a vm if there is a port, which only QEMU has. */
+    int fd = box_connect(b->m.host, b->m.id, "port.sock");
+    bool is_port = fd != -ENOENT;
+    if (!is_port)
+        fd = b->vm ? -ENOENT : box_connect(b->m.host, b->m.id, "guest.sock");
     if (fd == -ENOENT || fd == -ECONNREFUSED) {
         err_set(&err, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
         box_end(b, &err);
         return;
     }
-    b->fresh = fd < 0 ? NULL : guest_open(b->m.host->loop, fd, box_on_gone, b, &err);
+    b->fresh = fd < 0    ? NULL
+               : is_port ? guest_open_port(b->m.host->loop, fd, box_on_gone, b, &err)
+                         : guest_open(b->m.host->loop, fd, box_on_gone, b, &err);
     if (!b->fresh) {
         try_later(b);
         return;
@@ -144,11 +149,19 @@ static void on_alive(void *arg, const struct plan_message *m, struct fd_message 
  */
 void box_on_gone(void *arg) {
     struct box *b = arg;
+    if (vm_outer_is_gone(b))
+        return;
     struct guest *g = b->fresh ? b->fresh : b->m.guest;
     struct err why = *guest_why_gone(g);
+    bool is_fresh = b->fresh != NULL;
     guest_free(TAKE(b->fresh));
     if (b->m.is_ending)
         return;
+    if (vm_is_booting(b->vm)) {
+        if (is_fresh) /* else the vm was ended, to boot again */
+            vm_on_gone(b, &why);
+        return;
+    }
     if (b->confirming && why.code == ERR_GONE) {
         err_set(&why, ERR_GONE, "machine '%s' died while it was created", b->m.id);
         err_remedy(&why, "create the machine again");
@@ -176,7 +189,10 @@ static void on_confirmed(void *arg, const struct frame *frame, const struct err 
     b->confirming = false;
     loop_timer_free(TAKE(b->timer));
     box_creation_free(TAKE(b->creation));
-    box_made(b);
+    if (b->vm)
+        vm_start(b);
+    else
+        box_made(b);
 }
 
 static void on_silence(void *arg) {

@@ -119,7 +119,7 @@ void exec_pace(struct exec *x, bool afresh) {
             consumed = *f->consumed;
     bool paced = consumed != UINT64_MAX;
     if (!x->sent || x->log.fd < 0 || (!paced && !x->paced) ||
-        (!afresh && consumed < x->pace + outlog_window(&x->log.log.caps, 0) / 2))
+        (!afresh && consumed < x->pace + exec_pace_step(x)))
         return;
     x->paced = paced;
     x->pace = consumed;
@@ -132,14 +132,27 @@ void exec_consumed(struct exec *x) {
     exec_pace(x, false);
 }
 
-static void on_grew(void *arg, const struct msg_log *m) {
-    struct exec *x = arg;
+void exec_grew(struct exec *x) {
     exec_ref(x);
     x->waiting = false;
     exec_tell(x);
     exec_settle(x);
-    if (m) /* NULL: the guest no longer has this log */
-        exec_listen(x);
+    exec_listen(x);
+    exec_unref(x);
+}
+
+static void on_grew(void *arg, const struct msg_log *m) {
+    struct exec *x = arg;
+    exec_ref(x);
+    if (m && exec_is_mirrored(x)) {
+        exec_mirror(x, m);
+    } else if (m) {
+        exec_grew(x);
+    } else { /* the guest no longer has this log */
+        x->waiting = false;
+        exec_tell(x);
+        exec_settle(x);
+    }
     exec_unref(x);
 }
 
@@ -169,8 +182,7 @@ static void on_fuel(void *arg, uint64_t used) {
     x->fuel = used < STORE_NUMBER_MAX ? used : STORE_NUMBER_MAX;
 }
 
-static void on_exited(void *arg, const struct msg_exit *m) {
-    struct exec *x = arg;
+void exec_exited(struct exec *x, const struct msg_exit *m) {
     struct exec_row *row = exec_decide(x);
     bool signaled = m->flags & MSG_EXIT_SIGNALED;
     if (!row)
@@ -200,6 +212,14 @@ static void on_exited(void *arg, const struct msg_exit *m) {
     exec_conclude(x);
 }
 
+static void on_exited(void *arg, const struct msg_exit *m) {
+    struct exec *x = arg;
+    if (exec_is_mirrored(x))
+        exec_mirror_exit(x, m);
+    else
+        exec_exited(x, m);
+}
+
 /*
  * The connection broke. If the machine lives on, the command is adopted again; otherwise
  * execs_lose() decides its outcome.
@@ -208,6 +228,7 @@ static void on_lost(void *arg, const struct err *err) {
     struct exec *x = arg;
     (void)err;
     x->sent = false;
+    exec_mirror_stop(x);
 }
 
 static void on_credit(void *arg, uint64_t consumed) {
@@ -315,6 +336,10 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
         x->row.pid = state->pid;
     if (log_fd >= 0 && outlog_fd_adopt(&x->log, log_fd, &err) < 0)
         log_line(LOG_WARN, "service", "open the output log of a command: %s exec=%s", err.text,
+                 x->row.id);
+    bool has_log = state->flags & MSG_EXEC_LOG && x->log.fd < 0;
+    if (has_log && guest_keeps_logs(l->machine->guest) && exec_make_log(x, &err) < 0)
+        log_line(LOG_WARN, "service", "read the output of a command: %s exec=%s", err.text,
                  x->row.id);
     adopt_streams(x, state);
     x->sent = true;

@@ -48,6 +48,16 @@ enum exec_phase {
     EXEC_OVER,    /* outcome is committed, and in exec.row */
 };
 
+/* The copy of a log that the guest keeps itself: mirror.c. */
+struct exec_mirror {
+    struct outlog_writer to; /* our log */
+    struct msg_log goal;     /* what the guest's log has */
+    int stream;
+    bool has_begun, is_copying;
+    bool has_exit; /* the command has ended: `exit` counts once its output is here */
+    struct msg_exit exit;
+};
+
 struct exec {
     struct service *service;
     struct live *live;       /* NULL: the machine has ended */
@@ -67,7 +77,8 @@ struct exec {
     unsigned keep_tries;
     uint64_t keep_again_ms;
     struct outlog_kept kept_so_far;
-    bool waiting;        /* waits for its log to grow */
+    bool waiting; /* waits for its log to grow */
+    struct exec_mirror mirror;
     struct msg_log told; /* what its log had when the followers were notified last */
     bool paced;          /* the guest waits for the followers to read */
     uint64_t pace;       /* bytes that the guest may send */
@@ -182,3 +193,19 @@ int exec_streams_handed(struct exec *x, const struct live *l, const struct exec_
 
 /* Sends as much of the inline input as fits. */
 void exec_feed(struct exec *x);
+
+/* mirror.c */
+/* True if the guest keeps the log, and ours is a copy. */
+bool exec_is_mirrored(const struct exec *x);
+/* How many bytes the reader of the output may take before the guest is told. */
+uint64_t exec_pace_step(const struct exec *x);
+/* Copies output up to there, and then calls exec_grew(). */
+void exec_mirror(struct exec *x, const struct msg_log *goal);
+/* Copies all output that the guest has, and then calls exec_exited(). */
+void exec_mirror_exit(struct exec *x, const struct msg_exit *exit);
+/* The connection was lost: the guest will report the exit again. */
+void exec_mirror_stop(struct exec *x);
+/* guest.c: the command has ended, and its output up to then is in the log. */
+void exec_exited(struct exec *x, const struct msg_exit *m);
+/* guest.c: the log has grown. */
+void exec_grew(struct exec *x);

@@ -274,6 +274,8 @@ static void start_send(struct exec_later *e, struct live *l, struct exec *x, str
                        struct exec_fds *fds) {
     const struct exec_request *r = e->request;
     keep_streams(x, l, &plan->exec, fds);
+    if (plan->exec.flags & MSG_EXEC_LOG && guest_keeps_logs(l->machine->guest))
+        fds->count--; /* our log is the last descriptor: mirror.c fills it */
     int asks = start_asks(l, r->module, &plan->exec, fds);
     int dump = r->module ? -1 : start_dump(l, plan, &plan->exec, fds);
     if (!r->background)

@@ -131,6 +131,8 @@ static int streams_copied(struct exec *x, bool has_copies, struct msg_exec *exec
  */
 int exec_streams_handed(struct exec *x, const struct live *l, const struct exec_request *r,
                         struct msg_exec *exec, struct exec_fds *fds, struct err *err) {
+    if (fds->count && guest_keeps_logs(l->machine->guest))
+        return err_set(err, ERR_UNSUPPORTED, "a vm takes no descriptors: leave out field 'stdio'");
     if (check_stdio(x, &x->who, r, fds, exec, err) < 0)
         return -1;
     return r->kill_left ? 0

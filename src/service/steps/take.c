@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "service/steps/call_inner.h"
 #include "service/steps/durable.h"
+#include "service/vm/vms.h"
 
 enum { AGAIN_MS = 200, AGAIN_TRIES = 25, DYING_MS = 4, DYING_TRIES = 50, WHAT_MAX = 4096 };
 
@@ -248,6 +249,8 @@ static bool cannot_switch(const struct live *l, struct err *ret_why) {
         live_state_error(l, ret_why);
     else if (execs_running(l))
         err_set(ret_why, ERR_BUSY, "other commands were running");
+    else if (live_is_vm(l))
+        err_set(ret_why, ERR_BUSY, "the kernel of a vm has its files open");
     else if (l->watched)
         err_set(ret_why, ERR_BUSY, "a path in machine '%s' is being watched", l->row.id);
     else

@@ -258,7 +258,7 @@ void vm_net_close(struct vm_net *net) {
     close_fd(&net->tap);
 }
 
-int vm_net_find(int pidfd, int tap) {
+int vm_net_find(int pidfd, int tap, struct vm_net *ret) {
     int fd DEFER_CLOSE = (int)syscall(SYS_pidfd_getfd, pidfd, tap, 0);
     struct ifreq r;
     /* Any socket has a network namespace; only a tap descriptor answers TUNGETIFF. */
@@ -268,7 +268,8 @@ int vm_net_find(int pidfd, int tap) {
     if (ns < 0)
         return -errno;
     fcntl(ns, F_SETFD, FD_CLOEXEC);
-    return ns;
+    *ret = (struct vm_net){.ns = ns, .tap = TAKE_FD(fd)};
+    return 0;
 }
 
 int vm_net_listen(const struct netns_maker *maker, int ns, int ret[NETNS_FDS]) {

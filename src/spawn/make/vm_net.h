@@ -8,8 +8,8 @@
  * packets with another source address, and IPv6, are dropped. Nothing is forwarded.
  *
  * QEMU runs in another network namespace and has only the tap descriptor, so a guest that took QEMU
- * over can still only send frames. The tap descriptor also keeps the namespace alive, and both end
- * with QEMU. The network of a vm is never used again.
+ * over can still only send frames. The tap descriptor also keeps the namespace alive. Both end with
+ * the machine: a vm that boots again has the same network, and no other vm gets it.
  */
 #pragma once
 
@@ -36,10 +36,9 @@ void vm_net_close(struct vm_net *net);
 
 /*
  * Finds the network of a running vm again, for a spawner that did not create it: tap is the number
- * of the tap descriptor in QEMU's process. Returns a descriptor of the network namespace, or
- * -errno.
+ * of the tap descriptor in QEMU's process. Returns 0 or -errno; the caller owns both descriptors.
  */
-int vm_net_find(int pidfd, int tap);
+int vm_net_find(int pidfd, int tap, struct vm_net *ret);
 
 /* Opens the gate's descriptors (enum netns_fd); the caller owns them. Returns 0 or -errno. */
 int vm_net_listen(const struct netns_maker *maker, int ns, int ret[NETNS_FDS]);

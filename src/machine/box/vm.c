@@ -1,0 +1,337 @@
+/*
+ * Vms: a box in which QEMU runs. The guest of the machine is inside the vm, behind a serial port;
+ * the box's own guest is pid 1 of the box and only switches its root.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/limits.h"
+#include "base/wire/vm_line.h"
+#include "machine/box/inner.h"
+#include "machine/vm/boot.h"
+
+enum {
+    BOOT_MS = 180000, /* QEMU without KVM on a busy host */
+    HALT_MS = 10000,
+    HALT_STEP_MS = 10,
+    CONSOLE_MAX = 300, /* bytes of QEMU's messages that an error has */
+};
+
+/* QEMU's own memory (most is its cache of translated code), virtiofsd and the caches of files. */
+#define VM_EXTRA_BYTES (384ull << 20)
+
+struct vm {
+    struct guest *outer; /* guest of the box; NULL: not connected */
+    int console;         /* standard error of QEMU; -1: unknown */
+    bool is_booting;     /* QEMU is not there yet, or its guest has not replied */
+    struct call *root;   /* a switch of the root, which boots again */
+    uint32_t layer;
+    unsigned how;
+    bool changed;
+    bool is_refused; /* the root was not switched: the vm boots with the old one */
+    struct err refusal;
+    uint64_t halt_until_ms;
+    uint64_t mem_bytes, cpu_milli;
+    char hostname[PLAN_NAME_SIZE], kernel[KERNEL_PATH_SIZE];
+    char stack[LAYERS_TEXT_SIZE];
+};
+
+static void vm_halt_first(void *arg);
+
+void vm_new(struct box *b, const struct machine_vm *spec) {
+    if (!b->vm) {
+        b->vm = xnew(struct vm);
+        *b->vm = (struct vm){.console = -1};
+    }
+    b->vm->mem_bytes = spec->mem_bytes ? spec->mem_bytes : LIMIT_VM_MEM;
+    b->vm->cpu_milli = spec->cpu_milli;
+    snprintf(b->vm->hostname, sizeof(b->vm->hostname), "%s", spec->hostname);
+    snprintf(b->vm->kernel, sizeof(b->vm->kernel), "%s", spec->kernel);
+}
+
+void vm_fill_plan(const struct vm *v, struct plan *p) {
+    p->mem_bytes = v->mem_bytes + VM_EXTRA_BYTES;
+    p->gate = 0; /* the gate's sockets are opened in the network of the vm, once that exists */
+}
+
+void vm_free(struct vm *v) {
+    if (!v)
+        return;
+    guest_free(v->outer);
+    close_fd(&v->console);
+    if (v->root)
+        call_free(v->root);
+    free(v);
+}
+
+bool vm_is_booting(const struct vm *v) {
+    return v && v->is_booting;
+}
+
+/* What QEMU wrote before it ended, on one line. */
+static void vm_read_console(struct vm *v, char ret[CONSOLE_MAX]) {
+    ssize_t n = v->console < 0 ? 0 : read(v->console, ret, CONSOLE_MAX - 1);
+    ret[n > 0 ? n : 0] = '\0';
+    for (char *at = ret; *at; at++)
+        if ((unsigned char)*at < ' ' || (unsigned char)*at > '~')
+            *at = ' ';
+    for (size_t len = strlen(ret); len && ret[len - 1] == ' '; len--)
+        ret[len - 1] = '\0';
+}
+
+/* Ends the machine: a vm that did not boot has no use. */
+static void vm_fail(struct box *b, const struct err *err) {
+    struct err why = *err;
+    struct call *c = TAKE(b->vm->root);
+    b->vm->is_booting = false;
+    if (c)
+        root_end(c, false, &why);
+    box_end(b, &why);
+}
+
+/* ---- booting ---- */
+
+struct vm_job {
+    struct call *call;
+    struct vm_boot_options options;
+    char state_dir[PLACE_SIZE], guest[PLACE_SIZE + 16], kernel[KERNEL_PATH_SIZE];
+    struct vm_boot boot;
+    int fds[2]; /* kernel, initrd */
+    bool failed;
+    struct err err;
+};
+
+static void vm_job_run(void *arg) {
+    struct vm_job *j = arg;
+    j->failed = vm_boot_prepare(&j->options, &j->boot, &j->err) < 0;
+    if (j->failed)
+        return;
+    j->fds[0] = open(j->boot.kernel.path, O_RDONLY | O_CLOEXEC);
+    j->fds[1] = open(j->boot.initrd, O_RDONLY | O_CLOEXEC);
+    /* QEMU runs as a user of its own, and the daemon's umask hides new files from it. */
+    if (j->fds[0] < 0 || j->fds[1] < 0 || fchmod(j->fds[1], 0644) < 0) {
+        j->failed = true;
+        err_sys(&j->err, "cannot open the kernel '%s' of a vm", j->boot.kernel.path);
+    }
+}
+
+void vm_on_gone(struct box *b, const struct err *why) {
+    char said[CONSOLE_MAX];
+    struct err err;
+    vm_read_console(b->vm, said);
+    err_set(&err, ERR_GONE, "vm '%s' ended while it started%s%s", b->m.id, said[0] ? ": " : "",
+            said);
+    if (why->code != ERR_GONE)
+        err = *why;
+    vm_fail(b, &err);
+}
+
+static void vm_on_silence(void *arg) {
+    struct box *b = arg;
+    struct err err;
+    err_set(&err, ERR_TIMEOUT, "the guest of vm '%s' did not respond within %d s", b->m.id,
+            BOOT_MS / 1000);
+    vm_fail(b, &err);
+}
+
+static void vm_on_first_word(void *arg, const struct frame *frame, const struct err *err) {
+    struct box *b = arg;
+    (void)err; /* box_on_gone() is called next */
+    if (!frame)
+        return;
+    struct call *c = TAKE(b->vm->root);
+    b->vm->is_booting = false;
+    box_use_fresh(b);
+    if (c)
+        root_end(c, b->vm->changed, b->vm->is_refused ? &b->vm->refusal : NULL);
+}
+
+static void vm_on_booted(void *arg, const struct plan_message *m, struct fd_message *fds,
+                         const struct err *failed) {
+    struct call *c = arg;
+    struct box *b = c->box;
+    struct err err;
+    call_free(c);
+    if (!b)
+        return;
+    if (!failed && fds->nfds != 1) {
+        box_no_fds(&err, "cannot take the messages of QEMU");
+        failed = &err;
+    }
+    if (failed) {
+        vm_fail(b, failed);
+        return;
+    }
+    close_fd(&b->vm->console);
+    b->vm->console = TAKE_FD(fds->fds[0]);
+    if (m->text[0] && b->made) {
+        char *both = NULL;
+        if (asprintf(&both, "%s%s%s", b->warnings ? b->warnings : "",
+                     b->warnings && b->warnings[0] ? "\n" : "", m->text) < 0)
+            abort();
+        free(b->warnings);
+        b->warnings = both;
+    }
+    int fd = box_connect(b->m.host, b->m.id, "port.sock");
+    if (fd < 0)
+        err_num(&err, fd, "cannot connect to the guest of vm '%s'", b->m.id);
+    else
+        b->fresh = guest_open_port(b->m.host->loop, fd, box_on_gone, b, &err);
+    if (!b->fresh) {
+        vm_fail(b, &err);
+        return;
+    }
+    guest_on_call(b->fresh, box_on_call);
+    box_after(b, BOOT_MS, vm_on_silence);
+    guest_request(b->fresh, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, vm_on_first_word,
+                  b);
+}
+
+static void vm_job_done(void *arg) {
+    struct vm_job *j DEFER_FREE = arg;
+    struct call *c = j->call;
+    struct box *b = c->box;
+    const struct vm *v = b ? b->vm : NULL;
+    struct vm_line line = {.has_net = true};
+    if (b && !j->failed) {
+        struct machine_host *h = b->m.host;
+        struct plan_message *m = box_message(h, PLAN_BOOT, b->m.id);
+        size_t n = (size_t)snprintf(m->text, sizeof(m->text), "%s", j->boot.line);
+        snprintf(line.hostname, sizeof(line.hostname), "%s", v->hostname);
+        if (!vm_line_write(&line, m->text + n, sizeof(m->text) - n)) {
+            j->failed = true;
+            err_set(&j->err, ERR_INVALID, "'%s' cannot be the host name of a vm", v->hostname);
+        } else {
+            m->plan.mem_bytes = v->mem_bytes;
+            m->plan.cpu_milli = v->cpu_milli;
+            m->plan.gate = 1;
+            spawner_ask(h->spawner, m, j->fds, 2, vm_on_booted, c);
+        }
+    }
+    close_fd(&j->fds[0]);
+    close_fd(&j->fds[1]);
+    if (!b || j->failed)
+        call_free(c);
+    if (b && j->failed)
+        vm_fail(b, &j->err);
+}
+
+static void vm_boot_begin(struct box *b) {
+    const struct place *place = &b->m.host->place;
+    struct vm_job *j = xnew(struct vm_job);
+    *j = (struct vm_job){.call = call_new(&b->m, NULL), .fds = {-1, -1}};
+    b->vm->is_booting = true;
+    snprintf(j->state_dir, sizeof(j->state_dir), "%s", place->home);
+    snprintf(j->guest, sizeof(j->guest), "%s/carrel-guest", place->libexec);
+    snprintf(j->kernel, sizeof(j->kernel), "%s", b->vm->kernel);
+    j->options =
+        (struct vm_boot_options){.state_dir = j->state_dir, .guest = j->guest, .kernel = j->kernel};
+    loop_work(b->m.host->loop, vm_job_run, vm_job_done, j);
+}
+
+/* The box exists and its own guest has replied. */
+void vm_start(struct box *b) {
+    b->vm->outer = TAKE(b->m.guest);
+    vm_boot_begin(b);
+}
+
+bool vm_outer_is_gone(struct box *b) {
+    if (!b->vm || !b->vm->outer || !guest_why_gone(b->vm->outer))
+        return false;
+    guest_free(TAKE(b->vm->outer)); /* if the box has ended, so has QEMU */
+    return true;
+}
+
+/* ---- another root: the vm ends, the box switches its root, and the vm boots again ---- */
+
+static void vm_on_switched(void *arg, const struct frame *frame, const struct err *err) {
+    struct box *b = arg;
+    (void)frame;
+    if (err)
+        vm_fail(b, err);
+    else
+        vm_boot_begin(b);
+}
+
+/* The outer guest answers MSG_SWITCH_ROOT, or its loss fails it: both only while the box lives. */
+static void vm_on_root(void *arg, const struct plan_message *m, struct fd_message *fds,
+                       const struct err *failed) {
+    struct call *c = arg;
+    struct box *b = c->box;
+    struct err err;
+    call_free(c);
+    if (!b)
+        return;
+    if (!failed && fds->nfds != 1) {
+        box_no_fds(&err, "cannot take the new root of a vm");
+        vm_fail(b, &err);
+        return;
+    }
+    if (failed) {
+        b->vm->is_refused = true;
+        b->vm->refusal = *failed;
+        vm_boot_begin(b);
+        return;
+    }
+    b->vm->changed = m->changed;
+    guest_request(b->vm->outer, (struct frame_head){.type = MSG_SWITCH_ROOT, .flags = 1}, NULL,
+                  fds->fds, 1, vm_on_switched, b);
+}
+
+static int vm_open_outer(struct box *b, struct err *err) {
+    if (b->vm->outer)
+        return 0;
+    int fd = box_connect(b->m.host, b->m.id, "guest.sock");
+    if (fd < 0)
+        return err_num(err, fd, "cannot connect to the box of vm '%s'", b->m.id);
+    b->vm->outer = guest_open(b->m.host->loop, fd, box_on_gone, b, err);
+    return b->vm->outer ? 0 : -1;
+}
+
+static void vm_on_halted(void *arg, const struct plan_message *m, struct fd_message *fds,
+                         const struct err *failed) {
+    struct call *c = arg;
+    struct box *b = c->box;
+    struct err err;
+    (void)m, (void)fds;
+    call_free(c);
+    if (!b)
+        return;
+    if (failed && failed->code == ERR_BUSY && loop_now_ms(b->m.host->loop) < b->vm->halt_until_ms) {
+        box_after(b, HALT_STEP_MS, vm_halt_first);
+        return;
+    }
+    if (failed || vm_open_outer(b, &err) < 0) {
+        vm_fail(b, failed ? failed : &err);
+        return;
+    }
+    struct machine_host *h = b->m.host;
+    struct plan_message *ask = box_message(h, PLAN_ROOT, b->m.id);
+    ask->layer = b->vm->layer;
+    ask->changed = b->vm->how & ~(unsigned)ROOT_IF_CHANGED;
+    snprintf(ask->plan.stack, sizeof(ask->plan.stack), "%s", b->vm->stack);
+    spawner_ask(h->spawner, ask, NULL, 0, vm_on_root, call_new(&b->m, NULL));
+}
+
+static void vm_halt_first(void *arg) {
+    struct box *b = arg;
+    struct machine_host *h = b->m.host;
+    spawner_ask(h->spawner, box_message(h, PLAN_HALT, b->m.id), NULL, 0, vm_on_halted,
+                call_new(&b->m, NULL));
+}
+
+void vm_root(struct call *c, const char *stack, uint32_t layer, unsigned how) {
+    struct box *b = c->box;
+    struct vm *v = b->vm;
+    v->root = c;
+    v->layer = layer;
+    v->how = how;
+    v->is_refused = false;
+    v->is_booting = true; /* the loss of the connection to the guest is intended */
+    v->halt_until_ms = loop_now_ms(b->m.host->loop) + HALT_MS;
+    snprintf(v->stack, sizeof(v->stack), "%s", stack);
+    vm_halt_first(b);
+}

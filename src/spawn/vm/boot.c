@@ -1,0 +1,237 @@
+#include "spawn/vm/boot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/wire/vm_programs.h"
+#include "spawn/cgroup.h"
+#include "spawn/make/making.h"
+#include "spawn/make/vm_net.h"
+#include "spawn/vm/launch.h"
+
+enum { VM_CPUS_MAX = 8, VM_CPUS_USUAL = 2 };
+
+/* path: with a leading slash, below the root of the host. */
+static int vm_need(const struct spawner *s, const char *path, const char *package,
+                   struct err *err) {
+    if (faccessat(s->host, path + 1, X_OK, 0) == 0)
+        return 0;
+    err_set(err, ERR_UNSUPPORTED, "a vm needs %s, which is not installed on this host", path);
+    return err_remedy(err, "apt install %s", package);
+}
+
+static int vm_check_host(const struct spawner *s, struct err *err) {
+    if (s->rootless) {
+        err_set(err, ERR_UNSUPPORTED, "a vm needs a daemon that runs as root");
+        return err_remedy(err, "use --kind box, or run the daemon as root");
+    }
+    if (vm_need(s, VM_QEMU, VM_QEMU_PACKAGE, err) < 0)
+        return -1;
+    return vm_need(s, VM_VIRTIOFSD, VM_VIRTIOFSD_PACKAGE, err);
+}
+
+/* QEMU runs as a user of its own, without any rights. */
+static int vm_check_file(int fd, const char *what, struct err *err) {
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_sys(err, "cannot open the %s of a vm", what);
+    if (S_ISREG(st.st_mode) && st.st_mode & S_IROTH)
+        return 0;
+    err_set(err, ERR_DENIED, "the %s of a vm must be a file that every user may read", what);
+    return err_remedy(err, "chmod o+r the %s", what);
+}
+
+static int vm_listen(struct spawner *s, const char *id, int *ret, struct err *err) {
+    struct sockaddr_un a = box_socket(s, id, "port.sock");
+    int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 4) < 0)
+        return err_sys(err, "cannot listen for connections to the guest of vm '%s'", id);
+    *ret = TAKE_FD(fd);
+    return 0;
+}
+
+/* A process that is forked from the spawner, and reports over a pipe. */
+static int vm_launch(struct spawner *s, const struct box *box, struct vm_launch *l,
+                     struct err *err) {
+    int report[2];
+    char text[256];
+    size_t n = 0;
+    if (pipe2(report, O_CLOEXEC) < 0)
+        return err_sys(err, "cannot start vm '%s'", box->id);
+    pid_t pid = fork();
+    if (pid == 0) {
+        l->report = report[1];
+        vm_launch_main(s, box, l);
+    }
+    int e = errno;
+    close(report[1]);
+    for (ssize_t got = 1; pid > 0 && got > 0 && n<sizeof(text) - 1; n += got> 0 ? (size_t)got : 0)
+        do
+            got = read(report[0], text + n, sizeof(text) - 1 - n);
+        while (got < 0 && errno == EINTR);
+    text[n] = '\0';
+    close(report[0]);
+    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (pid < 0)
+        return err_num(err, -e, "cannot start vm '%s'", box->id);
+    return n ? err_set(err, ERR_INTERNAL, "cannot start vm '%s': %s", box->id, text) : 0;
+}
+
+/* QEMU gets a cgroup as a command does: it is frozen and counted as one. */
+static int vm_launch_in_cgroup(struct spawner *s, struct box *box, struct vm_launch *l,
+                               struct err *err) {
+    struct cgroup_spare spare = {-1, -1, -1};
+    int r =
+        s->cgroups.mode == CGROUP_NONE ? 0 : cgroup_open_tasks(&s->cgroups, box->cgroup, l->cgroup);
+    if (r == 0 && s->cgroups.mode != CGROUP_NONE)
+        r = cgroup_add_spare(&s->cgroups, box->cgroup, box->spares++, &spare);
+    l->cgroup[CGROUP_TASKS] = spare.procs;
+    if (r == 0)
+        r = vm_launch(s, box, l, err);
+    else
+        err_num(err, r, "cannot create the cgroup of vm '%s'", box->id);
+    for (size_t i = 0; i < CGROUP_TASKS; i++)
+        close_fd(&l->cgroup[i]);
+    close_fd(&spare.procs);
+    close_fd(&spare.freeze);
+    close_fd(&spare.kill);
+    return r < 0 ? -1 : 0;
+}
+
+static unsigned vm_cpus(uint64_t cpu_milli) {
+    long host = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t want = cpu_milli ? (cpu_milli + 999) / 1000 : VM_CPUS_USUAL;
+    if (want > VM_CPUS_MAX)
+        want = VM_CPUS_MAX;
+    return host > 0 && want > (uint64_t)host ? (unsigned)host : (unsigned)want;
+}
+
+/*
+ * Finds or makes the network of a vm. The gate's sockets are in it, so a vm keeps it when it boots
+ * again. Without a network the vm runs all the same, and the answer says why.
+ */
+static void vm_need_net(struct spawner *s, struct plan_message *m, struct box *box) {
+    struct vm_net net;
+    struct err why;
+    m->text[0] = '\0';
+    if (!m->plan.gate || box->vm_tap >= 0)
+        return;
+    if (vm_net_open(&s->net, s->host, &net, &why) < 0) {
+        snprintf(m->text, sizeof(m->text), "the vm has no network: %s", why.text);
+        return;
+    }
+    close_fd(&box->vm_netns);
+    box->vm_netns = net.ns;
+    box->vm_tap = net.tap;
+}
+
+static struct box *vm_box(struct spawner *s, const char *id, struct err *err) {
+    struct box *box = box_find(s, id);
+    if (box && !box->dead && !box->ending)
+        return box;
+    if (box)
+        err_set(err, ERR_GONE, "machine '%s' is ending", id);
+    else
+        box_missing(s, id, err);
+    return NULL;
+}
+
+/* Checks everything that needs no clean-up. */
+static int vm_check(const struct spawner *s, const struct fd_message *in, struct err *err) {
+    if (vm_check_host(s, err) < 0)
+        return -1;
+    if (in->nfds != 2)
+        return err_set(err, ERR_INVALID, "a vm needs a kernel and an initrd");
+    if (vm_check_file(in->fds[0], "kernel", err) < 0)
+        return -1;
+    return vm_check_file(in->fds[1], "initrd", err);
+}
+
+int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *in, int *ret,
+            struct err *err) {
+    struct box *box = vm_box(s, m->plan.id, err);
+    if (!box || vm_check(s, in, err) < 0)
+        return -1;
+    char line[sizeof(m->text)];
+    int port DEFER_CLOSE = -1, console[2];
+    memcpy(line, m->text, sizeof(line));
+    if (vm_listen(s, box->id, &port, err) < 0)
+        return -1;
+    if (pipe2(console, O_CLOEXEC | O_NONBLOCK) < 0)
+        return err_sys(err, "cannot start vm '%s'", box->id);
+    vm_need_net(s, m, box);
+    struct vm_launch l = {.console = console[1],
+                          .port = port,
+                          .tap = box->vm_tap,
+                          .kernel = in->fds[0],
+                          .initrd = in->fds[1],
+                          .line = line,
+                          .mem_bytes = m->plan.mem_bytes,
+                          .cpus = vm_cpus(m->plan.cpu_milli),
+                          .cgroup = {-1, -1, -1, -1}};
+    int r = vm_launch_in_cgroup(s, box, &l, err);
+    close(console[1]);
+    if (r < 0) {
+        close(console[0]);
+        return -1;
+    }
+    *ret = console[0];
+    m->type = PLAN_TEXT;
+    return 0;
+}
+
+struct search {
+    struct box *box;
+    bool was_there; /* a process besides pid 1 */
+};
+
+static void vm_try_process(int pid, void *arg) {
+    struct search *f = arg;
+    struct vm_net net;
+    int pidfd DEFER_CLOSE = f->box->vm_tap < 0 ? pidfd_open(pid, 0) : -1;
+    if (pidfd < 0 || vm_net_find(pidfd, VM_LAUNCH_TAP, &net) < 0)
+        return;
+    f->box->vm_netns = net.ns;
+    f->box->vm_tap = net.tap;
+}
+
+int vm_netns(struct spawner *s, struct box *box) {
+    char path[ID_SIZE + 16];
+    struct search f = {.box = box};
+    snprintf(path, sizeof(path), "%s/port.sock", box->id);
+    if (box->vm_tap < 0 && faccessat(s->boxes, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        cgroup_each_pid(&s->cgroups, box->cgroup, vm_try_process, &f);
+    return box->vm_netns >= 0 ? box->vm_netns : -ENOENT;
+}
+
+static void vm_kill(int pid, void *arg) {
+    struct search *f = arg;
+    if (pid == (int)f->box->pid)
+        return;
+    f->was_there = true;
+    kill(pid, SIGKILL);
+}
+
+int vm_halt(struct spawner *s, struct plan_message *m, struct err *err) {
+    char path[ID_SIZE + 16];
+    struct search f = {.box = vm_box(s, m->plan.id, err)};
+    if (!f.box)
+        return -1;
+    vm_netns(s, f.box); /* the tap is kept for the next boot */
+    cgroup_each_pid(&s->cgroups, f.box->cgroup, vm_kill, &f);
+    if (f.was_there)
+        return err_set(err, ERR_BUSY, "the processes of vm '%s' are ending", f.box->id);
+    snprintf(path, sizeof(path), "%s/port.sock", f.box->id);
+    unlinkat(s->boxes, path, 0);
+    return 0;
+}

@@ -1,0 +1,33 @@
+/*
+ * Starts QEMU and virtiofsd in a box, which makes it a vm.
+ *
+ * Both programs see a jail: a mount namespace with the host's /usr (read-only), /proc and /dev of
+ * the box and, for virtiofsd, the files of the machine, which it serves to the guest kernel. They
+ * have a network namespace of their own without any way out, the other namespaces and the cgroup of
+ * the box, its seccomp filter, and no capabilities but those with which virtiofsd acts on files for
+ * the users inside. When either of them ends, so does the other.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "spawn/spawner.h"
+
+/* Number of the tap descriptor in QEMU: a later spawner finds the network of a vm by it. */
+enum { VM_LAUNCH_TAP = 7 };
+
+struct vm_launch {
+    int report;         /* pipe: what failed, as text; closed without text once both run */
+    int console;        /* standard error of both */
+    int port;           /* listening socket, which becomes the serial port of the guest */
+    int tap;            /* -1: no network */
+    int kernel, initrd; /* files that every user may read */
+    const char *line;   /* the kernel's command line */
+    uint64_t mem_bytes; /* memory of the guest */
+    unsigned cpus;
+    int cgroup[4]; /* files to write "0" to, or -1 */
+};
+
+/* Runs in a child of the spawner, and ends it. */
+void __attribute__((noreturn))
+vm_launch_main(const struct spawner *s, const struct box *box, const struct vm_launch *launch);

@@ -1,0 +1,112 @@
+"""Vms: a machine with a kernel of its own keeps every promise that docs/reference/vm.md makes."""
+import os
+import pathlib
+import signal
+
+import pytest
+
+from daemon import Refused
+
+
+def processes(*words):
+    """Pids whose command line has all words."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().decode(errors="replace") if entry.name.isdigit() else ""
+        except OSError:
+            continue
+        if line and all(word in line for word in words):
+            found.append(int(entry.name))
+    return found
+
+
+def qemu_of(machine_name):
+    return processes("qemu-system-", f"carrel.hostname={machine_name} ")
+
+
+def test_commands_run_below_a_kernel_of_their_own(daemon, vm):
+    x = daemon.exec(vm, "uname -r; hostname; echo out; echo err >&2; exit 3")
+    kernel, name, out = x["stdout"].splitlines()
+    assert kernel != os.uname().release and (name, out) == ("shared", "out")
+    assert (x["stderr"], x["exec"]["status"]) == ("err\n", 3)
+    assert daemon.get(f"/v1/machines/{vm}")["kind"] == "vm"
+
+
+def test_output_is_complete_when_a_command_ends(daemon, vm):
+    for size in (1, 70000, 1000000):
+        x = daemon.exec(vm, f"head -c {size} /dev/zero | tr '\\0' x; echo end >&2")
+        assert (len(x["stdout"]), x["stderr"]) == (size, "end\n")
+
+
+def test_a_program_that_is_not_there_is_named(daemon, vm):
+    assert daemon.exec(vm, ["/no/such"])["exec"]["status"] == 127
+
+
+def test_files_are_written_and_read(daemon, vm):
+    daemon.request("PUT", f"/v1/machines/{vm}/files", b"kept\n", path="/home/user/written")
+    assert daemon.exec(vm, "cat ~/written; echo back >~/read")["stdout"] == "kept\n"
+    assert daemon.request("GET", f"/v1/machines/{vm}/files", path="/home/user/read", raw=True) == b"back\n"
+
+
+def test_the_gate_decides_about_connections(daemon, vm):
+    ask = "curl -s -m 20 http://%s/ || echo failed"
+    assert "no rule allows" in daemon.exec(vm, ask % "refused.test")["stdout"]
+    assert "failed" in daemon.exec(vm, "curl -s -m 20 -g 'http://[2001:db8::1]/' || echo failed")["stdout"]
+
+
+def test_a_rewind_brings_files_back_and_boots_again(daemon, vm):
+    at = f"/v1/machines/{vm}"
+    daemon.exec(vm, "echo one >~/f")
+    step = daemon.post(f"{at}/steps", {"name": "one"})
+    daemon.exec(vm, "echo two >~/f; echo new >~/g")
+    changes = daemon.get(f"{at}/diff", path="/home/user")["changes"]
+    assert "home/user/g" in [c["path"] for c in changes]
+    before = daemon.exec(vm, "cat /proc/sys/kernel/random/boot_id")["stdout"]
+    daemon.post(f"{at}/rewind", {"step": str(step["number"])})
+    x = daemon.exec(vm, "cat ~/f; ls ~/g 2>/dev/null; cat /proc/sys/kernel/random/boot_id")["stdout"].splitlines()
+    assert x[0] == "one" and len(x) == 2 and x[1] != before.strip()
+    assert "no rule allows" in daemon.exec(vm, "curl -s -m 20 http://refused.test/")["stdout"]
+
+
+def test_a_vm_and_its_command_outlive_the_daemon(daemon, vm):
+    x = daemon.background(vm, "echo before; while [ ! -e ~/go ]; do sleep 0.2; done; echo after")
+    daemon.restart(hard=True)
+    daemon.until(lambda: daemon.get(f"/v1/machines/{vm}")["state"] == "running")
+    assert daemon.exec(vm, "touch ~/go; echo there")["stdout"] == "there\n"
+    assert daemon.wait(vm, x)["status"] == 0
+    assert "no rule allows" in daemon.exec(vm, "curl -s -m 20 http://refused.test/")["stdout"]
+
+
+def test_a_paused_vm_stands_still(daemon, vm):
+    at = f"/v1/machines/{vm}"
+    x = daemon.background(vm, "while [ ! -e ~/stop ]; do date +%s%N >~/clock; sleep 0.05; done")
+    daemon.post(f"{at}/pause")
+    assert daemon.get(at)["state"] == "paused"
+    daemon.post(f"{at}/resume")
+    assert daemon.exec(vm, "touch ~/stop; echo on")["stdout"] == "on\n"
+    daemon.wait(vm, x)
+
+
+@pytest.mark.parametrize("fields", [{"limits": {"pids": 50}}, {"limits": {"mem": 64 << 20}}, {"allow": "log"}])
+def test_what_a_vm_cannot_do_is_refused(daemon, kernel, fields):
+    with pytest.raises(Refused) as refused:
+        daemon.post("/v1/machines", {"kind": "vm", **fields})
+    assert refused.value.code in ("unsupported", "invalid")
+
+
+def test_memory_of_a_running_vm_is_not_changed(daemon, vm):
+    with pytest.raises(Refused) as refused:
+        daemon.patch(f"/v1/machines/{vm}", {"limits": {"mem": 1 << 30}})
+    assert refused.value.code == "unsupported"
+
+
+def test_a_vm_whose_qemu_dies_has_ended_and_leaves_nothing(daemon, kernel):
+    m = daemon.machine(kind="vm", name="doomed")
+    qemu, = qemu_of("doomed")
+    status = pathlib.Path(f"/proc/{qemu}/status").read_text()
+    assert "NoNewPrivs:\t1" in status and "CapEff:\t0000000000000000" in status and "Seccomp:\t2" in status
+    os.kill(qemu, signal.SIGKILL)
+    daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] not in ("running", "creating"))
+    daemon.until(lambda: not qemu_of("doomed"))
+    daemon.delete(f"/v1/machines/{m}")

@@ -1,0 +1,133 @@
+"""A vm without the daemon: QEMU and virtiofsd on a small tree, and the guest's port."""
+import os
+import pathlib
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "integration"), str(TESTS)]
+from guestlink import Closed, Link, Port  # noqa: E402
+from patience import PATIENCE, clock  # noqa: E402
+import vm_kernel  # noqa: E402
+
+BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TESTS.parent / "build")
+GUEST = BUILD / "libexec/carrel-guest"
+LAB = BUILD / "tests/vm_boot/vm-boot-lab"
+VIRTIOFSD = "/usr/lib/qemu/virtiofsd"
+BOOT_SECONDS = 60
+MACHINES = {
+    "x86_64": ("qemu-system-x86_64", "microvm"),
+    "aarch64": ("qemu-system-aarch64", "virt,gic-version=3"),
+}
+PROGRAM, MACHINE = MACHINES.get(platform.machine(), (None, None))
+
+
+def prepare(state):
+    """What vm_boot_prepare() says: kernel, initramfs, command line."""
+    done = subprocess.run([LAB, state, GUEST, vm_kernel.find(BUILD)], capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(done.stderr.strip())
+    return done.stdout.splitlines()
+
+
+def missing():
+    """A reason why no vm can be booted here, or None."""
+    if os.geteuid() != 0:
+        return "virtiofsd needs root to serve a tree"
+    if not PROGRAM or not shutil.which(PROGRAM):
+        return f"no QEMU for {platform.machine()}"
+    if not os.access(VIRTIOFSD, os.X_OK):
+        return f"no {VIRTIOFSD}"
+    with tempfile.TemporaryDirectory() as state:
+        try:
+            prepare(state)
+        except OSError as e:
+            return str(e)
+    return None
+
+
+def wait_until(check, what, seconds=BOOT_SECONDS):
+    end = clock() + seconds
+    while clock() < end:
+        if got := check():
+            return got
+        time.sleep(0.02)
+    raise TimeoutError(what)
+
+
+class Vm:
+    """`words` are carrel.* words of the kernel's command line. /usr of the tree is that of the host."""
+
+    def __init__(self, words="", net=False, files={}):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="carrel-vm-"))
+        self.tree, self.net, self.started = self.dir / "tree", net, []
+        for name in ("dev", "etc", "proc", "run/carrel", "sys", "tmp", "sbin", "usr"):
+            (self.tree / name).mkdir(parents=True)
+        for name in ("bin", "lib", "lib64"):
+            (self.tree / name).symlink_to("usr/" + name)
+        (self.tree / "etc/resolv.conf").write_text("nameserver 127.0.0.1\n")
+        (self.tree / "run/carrel/note").write_text("from the host\n")
+        for path, (text, mode) in files.items():
+            (self.tree / path).write_text(text)
+            (self.tree / path).chmod(mode)
+        self.console, self.port = self.dir / "console", self.dir / "port"
+        self.kernel, self.initrd, self.line = prepare(self.dir)
+        self.words = words or "carrel.hostname=m-test"
+        self.serve()
+        self.boot()
+
+    def serve(self):
+        """virtiofsd ends with its QEMU."""
+        sock = self.dir / "fs"
+        self.run(["unshare", "--mount", "sh", "-c",
+                  'mount --rbind -o ro /usr "$1/usr" && exec "$0" --socket-path="$2" -o source="$1" -o sandbox=chroot '
+                  "-o xattr", VIRTIOFSD, self.tree, sock])
+        wait_until(sock.exists, "virtiofsd")
+
+    def run(self, command):
+        log = open(self.dir / "log", "ab")
+        self.started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        return self.started[-1]
+
+    def boot(self):
+        network = ["-netdev", "hubport,id=net,hubid=0", "-device", "virtio-net-device,netdev=net"] if self.net else []
+        self.qemu = self.run([
+            PROGRAM, "-machine", f"{MACHINE},accel=tcg,memory-backend=memory", "-cpu", "max", "-m", "256M",
+            "-object", "memory-backend-memfd,id=memory,size=256M,share=on",
+            "-global", "virtio-mmio.force-legacy=off", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+            "-kernel", self.kernel, "-initrd", self.initrd, "-append", f"{self.line} {self.words}",
+            "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
+            "-chardev", f"socket,id=port,path={self.port},server=on,wait=off",
+            "-device", "virtio-serial-device", "-device", "virtserialport,chardev=port,name=carrel.0",
+            "-chardev", f"socket,id=fs,path={self.dir / 'fs'}",
+            "-device", "vhost-user-fs-device,chardev=fs,tag=root", *network])
+
+    def link(self):
+        """The next host of the guest. QEMU keeps its bytes until the guest has opened the port."""
+        sock = socket.socket(socket.AF_UNIX)
+        wait_until(lambda: sock.connect_ex(str(self.port)) == 0 or self.qemu.poll() is not None, "QEMU")
+        link = Link(sock, hello=False, port=Port())
+        sock.settimeout(BOOT_SECONDS * PATIENCE)
+        try:
+            link.greet()
+        except (OSError, Closed) as e:
+            raise RuntimeError(f"the guest does not answer: {self.text()}") from e
+        return link
+
+    def text(self):
+        return "".join(p.read_text(errors="replace") for p in (self.dir / "log", self.console) if p.exists())
+
+    def ended(self):
+        self.qemu.wait(BOOT_SECONDS * PATIENCE)
+        return self.console.read_text(errors="replace")
+
+    def stop(self):
+        for process in reversed(self.started):
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.dir)
