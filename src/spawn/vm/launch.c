@@ -292,7 +292,7 @@ static void jail_list_qemu(const struct jail *j, struct args *a) {
         "-device",
         "virtio-serial-device",
         "-device",
-        "virtserialport,chardev=port,name=" VM_PORT,
+        ("virtserialport,chardev=port,name=" VM_PORT),
         "-device",
         "vhost-user-fs-device,chardev=files,tag=root",
         "-device",

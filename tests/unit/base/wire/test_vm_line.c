@@ -34,8 +34,8 @@ static void wrong_words_are_refused(void **state) {
         "carrel.hostname=a carrel.init=systemd",
         "carrel.hostname=a carrel.",
         "carrel.hostname=a carrel.nets=1",
-        "carrel.hostname="
-        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        ("carrel.hostname="
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct vm_line l = {.hostname = "old", .has_net = true};

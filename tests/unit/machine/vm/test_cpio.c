@@ -24,7 +24,7 @@ static void each_part_begins_at_a_multiple_of_four(void **state) {
     (void)state;
     for (size_t n = 0; n < 9; n++) {
         struct buf b DEFER(buf_done) = BUF(4096);
-        assert_true(cpio_add_file(&b, "name-of-it" + n, 0600, "12345678", n));
+        assert_true(cpio_add_file(&b, &"name-of-it"[n], 0600, "12345678", n));
         assert_int_equal(b.len % 4, 0);
     }
 }
