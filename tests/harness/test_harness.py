@@ -79,6 +79,12 @@ SOURCE = "import pathlib\n" \
          "@pytest.mark.parametrize('n', range(4))\ndef test_broken(n): assert n >= %d\n"
 
 
+def test_a_file_that_is_skipped_whole_is_a_point_and_no_tests_at_all_an_error(tmp_path):
+    out, status = pytest_run(tmp_path, "pytest.skip('no display', allow_module_level=True)\n")
+    assert "# SKIP no display\n1..1\n" in out and status == 0
+    assert pytest_run(tmp_path, "") == ("1..0\n", 5)
+
+
 def again(tmp_path, broken):
     """Closing line and exit status of test-again after a suite with an unsteady test and some broken ones."""
     build = tmp_path / "build"
