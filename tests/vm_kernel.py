@@ -38,6 +38,8 @@ def find(build):
     """The path of a kernel, or "" if Carrel finds one in /boot. OSError says why there is none."""
     if path := os.environ.get("CARREL_VM_KERNEL"):
         return path
+    if platform.machine() != "x86_64":
+        raise OSError("vms have run on x86-64 only; CARREL_VM_KERNEL names a kernel to try them here")
     if any(pathlib.Path("/lib/modules", p.name.removeprefix("vmlinuz-"), "modules.dep").exists()
            for p in pathlib.Path("/boot").glob("vmlinuz-*")):
         return ""
