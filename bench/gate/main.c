@@ -187,7 +187,7 @@ static int dial(uint32_t address, uint16_t port) {
     return s;
 }
 
-enum { NAMED = 198u << 24 | 18 << 16 | 2 };
+enum { NAMED = 198u << 24 | 18 << 16 | 4 };
 
 static void one_request(uint32_t address, uint16_t port, struct samples *into) {
     char in[512];
