@@ -310,7 +310,7 @@ static void key_made(void *arg, const struct token_row *row, const char *secret,
         jot_end(&j, '}');
         reply(c->http, 201, &text, NULL);
     } else {
-        abort(); /* bug: a token that is no token */
+        abort(); /* bug: our own token has a wrong form */
     }
     explicit_bzero(key, sizeof(key));
     if (--f->busy == 0 && f->freed)

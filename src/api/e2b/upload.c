@@ -21,7 +21,7 @@ enum { PACKED_MAX = 1 << 20, WAITING_MAX = 256 << 10, FILES_MAX = 1000 };
 
 struct upload {
     struct envd_call *call;
-    struct multipart form; /* `in` holds the body also if it is no form */
+    struct multipart form; /* `in` holds the body, whether it is a form or not */
     bool is_form;
     struct gzip *unpacker; /* NULL: the body is not compressed */
     struct buf packed;     /* what came and is still compressed */
@@ -35,7 +35,7 @@ struct upload {
     bool going;    /* upload_go_on() runs */
     bool failed;
     struct err why;
-    bool is_open, skips; /* in a part; which is no file */
+    bool is_open, skips; /* inside a part; this part is not a file */
     bool single_over;
     unsigned files;
     uint64_t offset;
