@@ -69,6 +69,16 @@ def test_a_rewind_brings_files_back_and_boots_again(daemon, vm):
     assert "no rule allows" in daemon.exec(vm, "curl -s -m 20 http://refused.test/")["stdout"]
 
 
+def test_a_fork_boots_with_the_same_files(daemon, vm):
+    boot_id = "cat /proc/sys/kernel/random/boot_id"
+    mine = daemon.exec(vm, f"echo shared >~/forked; {boot_id}")["stdout"]
+    fork = daemon.post(f"/v1/machines/{vm}/fork", {})["machines"][0]["id"]
+    assert daemon.exec(fork, "cat ~/forked; echo other >~/forked")["stdout"] == "shared\n"
+    assert daemon.exec(fork, boot_id)["stdout"] != mine
+    daemon.delete(f"/v1/machines/{fork}")
+    assert daemon.exec(vm, "cat ~/forked")["stdout"] == "shared\n"
+
+
 def test_a_vm_and_its_command_outlive_the_daemon(daemon, vm):
     x = daemon.background(vm, "echo before; while [ ! -e ~/go ]; do sleep 0.2; done; echo after")
     daemon.restart(hard=True)
