@@ -117,6 +117,7 @@ int cmd_grant(int argc, char **argv);
 int cmd_grants(int argc, char **argv);
 int cmd_expose(int argc, char **argv);
 int cmd_forward(int argc, char **argv);
+int cmd_ssh(int argc, char **argv);
 int cmd_token(int argc, char **argv);
 int cmd_console(int argc, char **argv);
 int cmd_e2b(int argc, char **argv);
@@ -136,8 +137,8 @@ extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], ne
     diff_rows[], rewind_rows[], hibernate_rows[], fork_rows[], store_rows[], serve_rows[],
     token_rows[], console_rows[], e2b_rows[], audit_rows[], mcp_rows[], approve_rows[],
     answer_rows[], deny_rows[], grant_rows[], top_rows[], pending_rows[], events_rows[], do_rows[],
-    ship_rows[], image_rows[], secret_rows[], expose_rows[], forward_rows[], models_rows[],
-    agent_rows[], volume_rows[], login_rows[];
+    ship_rows[], image_rows[], secret_rows[], expose_rows[], forward_rows[], ssh_rows[],
+    models_rows[], agent_rows[], volume_rows[], login_rows[];
 
 /* Subcommands (forms.c). */
 extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],
@@ -145,6 +146,6 @@ extern const struct form net_forms[], expose_forms[], grant_forms[], secret_form
     volume_forms[], login_forms[];
 extern const char login_notes[];
 extern const char net_notes[];
-extern const char forward_notes[];
+extern const char forward_notes[], ssh_notes[];
 extern const char steps_notes[];
 extern const char sh_notes[];

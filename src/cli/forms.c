@@ -30,6 +30,10 @@ const char sh_notes[] =
     "three\n"
     "times within a second. EXEC is the id or the name of an open shell, as --ls prints them.";
 
+const char ssh_notes[] =
+    "The machine needs openssh-server. Its sshd runs only during a connection, which goes through\n"
+    "the daemon: no port of this host listens. See docs/howto/ssh.md.";
+
 const char steps_notes[] = "In the list, * marks the durable step: the newest one whose files are "
                            "saved in the store. The\n"
                            "machine goes back to it if the host restarts. ! marks a step that "

@@ -13,6 +13,7 @@ from carrel import BUILD, Carrel, ROOTLESS, TOP  # noqa: E402
 from daemon import Daemon  # noqa: E402
 import patience  # noqa: E402
 import postgres  # noqa: E402
+import ssh_client  # noqa: E402
 from trees import small_tree  # noqa: E402
 from world import World  # noqa: E402
 
@@ -77,6 +78,13 @@ def with_sdk(alone):
 def with_volumes(alone):
     if ROOTLESS:
         pytest.skip("rootless: volumes require root")
+    return alone
+
+
+@pytest.fixture
+def with_sshd(alone):
+    if not ssh_client.SSHD:
+        pytest.skip("openssh-server is not installed, so machines of the image 'host' have no sshd: scripts/setup test")
     return alone
 
 

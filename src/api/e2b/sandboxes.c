@@ -43,22 +43,23 @@ void e2b_ignore(void *arg, const struct machine_view *v, const struct err *err) 
 
 /* ---- info and kill ---- */
 
-static void put_connected(struct jot *j, const struct e2b_sandbox *b, const struct e2b_access *a) {
-    e2b_put_sandbox(j, NULL, b, a);
+static void put_connected(struct jot *j, const struct e2b_sandbox *b, const char *token) {
+    e2b_put_sandbox(j, NULL, b, token);
 }
 
 static void answer_sandbox(struct e2b_call *c,
                            void (*put)(struct jot *j, const struct e2b_sandbox *b,
-                                       const struct e2b_access *a)) {
+                                       const char *token)) {
     struct buf text DEFER(buf_done) = BUF(E2B_ANSWER_MAX);
     struct jot j = JOT(&text);
-    struct e2b_access access DEFER(e2b_access_done) = {.token = ""};
+    char token[MACHINE_TOKEN_SIZE];
     struct err err;
-    if (e2b_access_find(c, &c->sandbox, &access, &err) < 0) {
+    if (service_machine_token(c->service, &c->who, c->sandbox.id, MACHINE_TOKEN_CONTROL, token,
+                              &err) < 0) {
         e2b_error(c, &err);
         return;
     }
-    put(&j, &c->sandbox, &access);
+    put(&j, &c->sandbox, token);
     e2b_answer(c, c->status, &text, NULL);
 }
 

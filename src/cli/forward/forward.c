@@ -17,6 +17,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/forward/inner.h"
+#include "cli/forward/serve.h"
 #include "cli/options.h"
 #include "cli/table.h"
 
@@ -144,7 +145,9 @@ static void forward_accept(struct forwarding *f, const struct listener *l) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         for (size_t i = 0; i < f->count; i++)
             close(f->listeners[i].sock);
-        int status = getppid() == parent ? forward_serve(sock, f->machine, l->port) : 1;
+        int status = getppid() == parent
+                         ? forward_serve((struct forward_ends){sock, sock}, f->machine, l->port)
+                         : 1;
         fflush(NULL);
         _exit(status);
     }

@@ -1,5 +1,7 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -9,18 +11,19 @@
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/client.h"
-#include "cli/forward/inner.h"
+#include "cli/forward/serve.h"
 #include "io/ws_client.h"
 
 enum { PIECE = 32 << 10, MESSAGE_MAX = 64 << 10 };
 
 /*
- * A connection: the socket of a program of this host, and a WebSocket to the daemon
+ * A connection: the descriptors of a program of this host, and a WebSocket to the daemon
  * (api/forward.c). Frames to the daemon are written here and not by ws_client_send(), which would
  * block while the daemon waits for us to read.
  */
 struct served {
-    int sock, daemon;
+    struct forward_ends ends;
+    int daemon;
     struct ws_client *ws;
     char out[WS_HEAD_MAX + PIECE]; /* a frame for the daemon */
     size_t out_at, out_n;
@@ -48,7 +51,7 @@ static int put_frame(struct served *s, enum ws_opcode kind, const char *data, si
 static bool read_program(struct served *s, struct err *err) {
     static const char end[] = "{\"type\":\"end\"}";
     char bytes[PIECE];
-    ssize_t n = recv(s->sock, bytes, sizeof(bytes), MSG_DONTWAIT);
+    ssize_t n = read(s->ends.in, bytes, sizeof(bytes));
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
     s->sent_end = n == 0;
@@ -56,11 +59,17 @@ static bool read_program(struct served *s, struct err *err) {
                        : put_frame(s, WS_BINARY, bytes, (size_t)n, err) == 0;
 }
 
-/* Sends what it can of some bytes. False: the connection broke. */
-static bool send_some(int fd, const char *bytes, size_t n, size_t *ret_sent) {
-    ssize_t sent = send(fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+/* Takes the result of a write that does not block. False: the connection broke. */
+static bool was_sent(ssize_t sent, size_t *ret_sent) {
     *ret_sent = sent < 0 ? 0 : (size_t)sent;
     return sent >= 0 || errno == EAGAIN || errno == EINTR;
+}
+
+/* Ends the bytes for the program. */
+static bool end_program(struct served *s) {
+    if (shutdown(s->ends.out, SHUT_WR) == 0)
+        return true;
+    return errno == ENOTSOCK && close(TAKE_FD(s->ends.out)) == 0;
 }
 
 /* Takes a message of the daemon. False: the connection broke. */
@@ -77,7 +86,7 @@ static bool take_message(struct served *s) {
     if (strcmp(client_text(said, "type"), "end") != 0)
         return false;
     s->received_end = true;
-    return shutdown(s->sock, SHUT_WR) == 0;
+    return end_program(s);
 }
 
 /* Passes on the messages that have come. False: the connection broke. */
@@ -86,7 +95,7 @@ static bool read_daemon(struct served *s, struct err *err) {
         struct ws_event message; /* a part of one, as long as more of it is to come */
         size_t sent;
         while (s->in.n) {
-            if (!send_some(s->sock, s->in.data, s->in.n, &sent))
+            if (!was_sent(write(s->ends.out, s->in.data, s->in.n), &sent))
                 return false;
             if (!sent)
                 return true;
@@ -106,19 +115,21 @@ static bool read_daemon(struct served *s, struct err *err) {
 static bool serve_once(struct served *s, struct err *err) {
     bool holds = s->in.n;
     struct pollfd polls[] = {
-        {.fd = s->sock,
-         .events = (short)((holds ? POLLOUT : 0) | (s->sent_end || s->out_n ? 0 : POLLIN))},
+        {.fd = s->ends.in, .events = (short)(s->sent_end || s->out_n ? 0 : POLLIN)},
+        {.fd = s->ends.out, .events = (short)(holds ? POLLOUT : 0)},
         {.fd = s->daemon, .events = (short)((holds ? 0 : POLLIN) | (s->out_n ? POLLOUT : 0))},
     };
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (!polls[i].events)
             polls[i].fd = -1; /* the end of a connection that is not read now would be reported */
-    if (poll(polls, 2, -1) < 0)
+    if (poll(polls, 3, -1) < 0)
         return errno == EINTR;
     size_t sent = 0;
     if (!s->out_n && !s->sent_end && polls[0].revents && !read_program(s, err))
         return false;
-    if (s->out_n && !send_some(s->daemon, s->out + s->out_at, s->out_n, &sent))
+    if (s->out_n &&
+        !was_sent(send(s->daemon, s->out + s->out_at, s->out_n, MSG_DONTWAIT | MSG_NOSIGNAL),
+                  &sent))
         return false;
     s->out_at += sent;
     s->out_n -= sent;
@@ -149,27 +160,32 @@ static int forward_open(struct served *s, struct client *c, const char *machine,
 }
 
 /* Until all bytes were copied, the end of this process resets the connection: the client must not
- * take a part of the bytes for all of them. */
+ * take a part of the bytes for all of them. A pipe cannot be reset. */
 static void close_resets(int sock, bool resets) {
     setsockopt(sock, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = resets},
                sizeof(struct linger));
 }
 
-int forward_serve(int sock, const char *machine, uint16_t port) {
+int forward_serve(struct forward_ends ends, const char *machine, uint16_t port) {
     static struct served s;
     struct client c DEFER(client_close) = {0};
     struct err err;
-    close_resets(sock, true);
+    close_resets(ends.in, true);
+    signal(SIGPIPE, SIG_IGN);
+    if (fcntl(ends.in, F_SETFL, O_NONBLOCK) < 0 || fcntl(ends.out, F_SETFL, O_NONBLOCK) < 0) {
+        err_sys(&err, "cannot prepare a connection");
+        return cli_fail(&err);
+    }
     if (client_open(&c, CLIENT_START, NULL, &err) < 0)
         return cli_fail(&err);
-    s.sock = sock;
+    s.ends = ends;
     if (forward_open(&s, &c, machine, port, &err) < 0) {
         cli_fail(&err);
         return err.code == ERR_NOT_FOUND || err.code == ERR_GONE ? FORWARD_MACHINE_ENDED
                                                                  : CLI_FAILED;
     }
     bool whole = serve_all(&s);
-    close_resets(sock, !whole);
+    close_resets(ends.in, !whole);
     ws_client_free(s.ws);
     return whole ? 0 : 1;
 }
