@@ -162,12 +162,12 @@ static const struct field models_view[] = {
 const struct schema models_schema = SCHEMA("Models", char *, models_view);
 
 static const struct field model_usage_view[] = {
-    {"by", SHOW_TEXT, 0, "day, model or machine", .required = true},
+    {"by", SHOW_TEXT, 0, "day, model, machine or owner", .required = true},
     {"currency", SHOW_TEXT, 0, NULL, .required = true},
     {"usage", SHOW_JSON, 0,
-     "newest day, or dearest model or machine first: each with that member, calls, tokens, in "
-     "(not from a cache), cache_read, cache_write, out and money. Calls whose usage is not known "
-     "count as estimated, in tokens and money only",
+     "newest day, or dearest model, machine or owner first: each with that member, calls, tokens, "
+     "in (not from a cache), cache_read, cache_write, out and money. Calls whose usage is not "
+     "known count as estimated, in tokens and money only",
      .required = true, .shape = SHAPE_ROWS},
 };
 const struct schema model_usage_schema = SCHEMA("ModelUsage", char *, model_usage_view);

@@ -139,9 +139,9 @@ static const struct query write_queries[] = {
     {"offset", "integer", "write in place, starting at this offset"},
     {0},
 };
-static const char *const usage_groups[] = {"day", "model", "machine", NULL};
+static const char *const usage_groups[] = {"day", "model", "machine", "owner", NULL};
 static const struct query usage_queries[] = {
-    {"by", "string", "day (default), model or machine", .choices = usage_groups},
+    {"by", "string", "day (default), model, machine or owner", .choices = usage_groups},
     {"days", "integer", "number of days, today included (default: 30). Days are those of UTC"},
     {0},
 };
@@ -571,7 +571,9 @@ const struct route routes[] = {
     {"GET", "/v1/models", "model_list", SCOPE_READ, BODY_NONE, NULL, &models_schema, 200, NULL,
      "List model providers, aliases and prices", "$URL/v1/models", api_model_list, NULL},
     {"GET", "/v1/models/usage", "model_usage", SCOPE_READ, BODY_NONE, NULL, &model_usage_schema,
-     200, NULL, "Show what your model calls cost, by day, model or machine",
+     200, NULL,
+     "Show what your model calls cost, by day, model or machine; by owner, those of all owners "
+     "if you are an admin",
      "\"$URL/v1/models/usage?by=model\"", api_model_usage, usage_queries},
     {"GET", "/v1/agents", "agent_list", SCOPE_READ, BODY_NONE, NULL, &agents_schema, 200, NULL,
      "List the agents of carrel.conf, their budget, and which model formats have a provider",

@@ -92,7 +92,7 @@ const struct form volume_forms[] = {
 
 const struct form models_forms[] = {
     {"ls", "list providers, aliases and prices; also without a subcommand"},
-    {"usage", "show what calls cost, by day, model or machine"},
+    {"usage", "show what calls cost, by day, model, machine or owner"},
     {"show MACHINE", "show the model calls of a machine, their cost, and what is left"},
     {"raise MACHINE", "set a machine's budget: --money AMOUNT or --tokens N"},
     {NULL, NULL},

@@ -23,7 +23,8 @@ struct models_options {
 const struct option_row models_rows[] = {
     {0, "money", "AMOUNT", OPTION_TEXT, AT(money), "raise: new budget in money, such as 1.50"},
     {0, "tokens", "N", OPTION_NUMBER, AT(tokens), "raise: new budget in tokens"},
-    {0, "by", "day|model|machine", OPTION_TEXT, AT(by), "usage: what a line is (default: day)"},
+    {0, "by", "day|model|machine|owner", OPTION_TEXT, AT(by),
+     "usage: what a line is (default: day)"},
     {0, "days", "N", OPTION_NUMBER, AT(days), "usage: number of days, of UTC (default: 30)"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), DONE_QUIET_HELP},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
@@ -192,8 +193,9 @@ static void models_print_usage(const json_t *answer) {
     const char *by = client_text(answer, "by");
     size_t i;
     const json_t *row;
-    const char *const titles[][2] = {{"day", "DAY"}, {"model", "MODEL"}, {"machine", "MACHINE"}};
-    for (size_t k = 0; k < 3; k++)
+    const char *const titles[][2] = {
+        {"day", "DAY"}, {"model", "MODEL"}, {"machine", "MACHINE"}, {"owner", "OWNER"}};
+    for (size_t k = 0; k < sizeof(titles) / sizeof(*titles); k++)
         if (strcmp(titles[k][0], by) == 0)
             table_cell(titles[k][1], USAGE_KEY_WIDTH);
     for (size_t k = 0; k < USAGE_COLUMNS; k++)

@@ -94,12 +94,13 @@ static struct cover {
     bool leased;
     int64_t due_ns;  /* without a lease: when to take it, or to write the cover again */
     int64_t wait_ns; /* time between the last two of these */
+    size_t size;     /* of the text in the file */
 } covers[] = {
-    {"meminfo", write_meminfo, OPEN_NS, -1, false, 0, 0},
-    {"stat", write_stat, OPEN_NS, -1, false, 0, 0},
-    {"cpuinfo", write_cpuinfo, OPEN_NS, -1, false, 0, 0},
-    {"loadavg", write_loadavg, OPEN_NS, -1, false, 0, 0},
-    {"uptime", write_uptime, UPTIME_NS, -1, false, 0, 0},
+    {"meminfo", write_meminfo, OPEN_NS, -1, false, 0, 0, 0},
+    {"stat", write_stat, OPEN_NS, -1, false, 0, 0, 0},
+    {"cpuinfo", write_cpuinfo, OPEN_NS, -1, false, 0, 0, 0},
+    {"loadavg", write_loadavg, OPEN_NS, -1, false, 0, 0, 0},
+    {"uptime", write_uptime, UPTIME_NS, -1, false, 0, 0, 0},
 };
 
 enum { COVERS = sizeof(covers) / sizeof(*covers) };
@@ -119,10 +120,23 @@ static bool cover_lease(struct cover *c) {
     return c->leased;
 }
 
+/*
+ * A process that reads while a shorter text is written would see the end of the older one behind
+ * it. So the last line is filled up with spaces where a number has lost a digit.
+ */
+static size_t fill_up(size_t n, size_t size) {
+    enum { FEW = 64 };
+    if (n == 0 || n >= size || size - n > FEW || size > sizeof(scratch_text))
+        return n;
+    memset(scratch_text + n - 1, ' ', size - n);
+    scratch_text[size - 1] = '\n';
+    return size;
+}
+
 /* Cuts the file after writing, so that it never ends before the text. */
 static void cover_write(struct cover *c, int64_t wait_ns) {
     valid_ns = c->wait_ns = wait_ns < OPEN_NS ? wait_ns : OPEN_NS;
-    size_t n = c->write();
+    size_t n = c->size = fill_up(c->write(), c->size);
     if (pwrite(c->fd, scratch_text, n, 0) == (ssize_t)n)
         (void)!ftruncate(c->fd, (off_t)n);
     if (n > 4096)

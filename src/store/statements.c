@@ -189,12 +189,13 @@ const struct table saved_table = TABLE("saved", saved_row, saved_columns);
     " NULL AND depth < 32) "
 #define IN_LINE " WHERE id IN (SELECT id FROM line)"
 
-/* Sums of the owner ?1 since day ?2. total() never overflows. */
+/* Sums since day ?2. total() never overflows. */
 #define SPENT_SUMS                                                                      \
     " AS key, CAST(total(calls) AS INTEGER) AS calls, CAST(total(tokens) AS INTEGER)"   \
     " AS tokens, CAST(total(micro) AS INTEGER) AS micro, CAST(total(fresh) AS INTEGER)" \
     ", CAST(total(cache_read) AS INTEGER), CAST(total(cache_write) AS INTEGER),"        \
-    " CAST(total(written) AS INTEGER) FROM spending WHERE owner = ?1 AND day >= ?2"
+    " CAST(total(written) AS INTEGER) FROM spending WHERE day >= ?2"
+#define SPENT_OF_OWNER SPENT_SUMS " AND owner = ?1"
 
 static const struct {
     const char *sql;
@@ -448,15 +449,18 @@ static const struct {
               " written = written + excluded.written",
          NULL},
     [STMT_SPENDING_DROP] = {"DELETE FROM spending WHERE day < ?1", NULL},
-    [STMT_SPENDING_BY_DAY] = {"SELECT strftime('%Y-%m-%d', day * 86400, 'unixepoch')" SPENT_SUMS
+    [STMT_SPENDING_BY_DAY] = {"SELECT strftime('%Y-%m-%d', day * 86400, 'unixepoch')" SPENT_OF_OWNER
                               " GROUP BY day ORDER BY day DESC LIMIT ?3",
                               NULL},
-    [STMT_SPENDING_BY_MODEL] = {"SELECT model" SPENT_SUMS
+    [STMT_SPENDING_BY_MODEL] = {"SELECT model" SPENT_OF_OWNER
                                 " GROUP BY model ORDER BY 4 DESC, 3 DESC, 1 LIMIT ?3",
                                 NULL},
-    [STMT_SPENDING_BY_MACHINE] = {"SELECT machine" SPENT_SUMS
+    [STMT_SPENDING_BY_MACHINE] = {"SELECT machine" SPENT_OF_OWNER
                                   " GROUP BY machine ORDER BY 4 DESC, 3 DESC, 1 LIMIT ?3",
                                   NULL},
+    [STMT_SPENDING_BY_OWNER] = {"SELECT owner" SPENT_SUMS " AND (?1 IS NULL OR owner = ?1)"
+                                " GROUP BY owner ORDER BY 4 DESC, 3 DESC, 1 LIMIT ?3",
+                                NULL},
 
     [STMT_SECRET_PUT] = {"INSERT INTO secrets(owner, name, created_ms, changed_ms, used_ms, sealed)"
                          " VALUES(?1, ?2, ?3, ?3, 0, ?4) ON CONFLICT(owner, name) DO UPDATE SET"

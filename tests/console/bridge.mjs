@@ -19,6 +19,12 @@ const own = {
     const context = await browser.newContext({ acceptDownloads: true, ...options });
     const page = await context.newPage();
     const faults = [];
+    const sent = { requests: 0, bytes: 0 };
+    page.on("request", () => (sent.requests += 1));
+    page.on("requestfinished", async (request) => {
+      const { responseHeadersSize, responseBodySize } = await request.sizes().catch(() => ({ responseHeadersSize: 0, responseBodySize: 0 }));
+      sent.bytes += responseHeadersSize + responseBodySize;
+    });
     page.setDefaultTimeout(patience);
     page.on("pageerror", (e) => faults.push(`error: ${e.stack ?? e}`));
     page.on("dialog", (d) => {
@@ -33,7 +39,7 @@ const own = {
         console.error(`policy: ${e.violatedDirective} ${e.blockedURI} ${e.sample} ${e.sourceFile}:${e.lineNumber}`),
       );
     });
-    tabs.set(name, { page, context, faults });
+    tabs.set(name, { page, context, faults, sent });
     await page.goto(url);
   },
   async close(name) {
@@ -41,6 +47,8 @@ const own = {
     tabs.delete(name);
   },
   faults: (name) => tabs.get(name).faults.splice(0),
+  // Requests that the tab made so far, and the bytes of the answers that have ended, as they were sent.
+  sent: (name) => tabs.get(name).sent,
   offline: (name, off) => tabs.get(name).context.setOffline(off),
   // Presses a key where the focus is.
   key: (name, key) => tabs.get(name).page.keyboard.press(key),

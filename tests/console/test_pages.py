@@ -41,13 +41,14 @@ def test_the_journal_is_searched_followed_and_verified(tab, daemon):
     tab.shown(".verified .badge:text('damaged')")
 
 
-def test_spend_is_shown_by_day_model_and_machine(tab, daemon):
+def test_spend_is_shown_by_day_model_machine_and_owner(tab, daemon):
     finish = {"tool": "finish", "arguments": {"status": "partial", "summary": "s", "open_issues": ["x"]}}
     visit(tab, "models")
     tab.reads("Providers")
     run = daemon.post("/v1/runs", {"task": "t", "model": "rehearsal/costly", "script": json.dumps({"turns": [{"calls": [finish]}]})})
     tab.shown(f"[aria-label='Usage by machine'] .row:has-text('{run['machine']}')")
     tab.shown("[aria-label='Usage by model'] .row:has-text('costly')")
+    tab.shown(f"[aria-label='Usage by owner'] .row:has-text('{daemon.get('/v1/machines/' + run['machine'])['owner']}')")
     tab.shown(".plot canvas")
 
 

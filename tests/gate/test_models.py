@@ -33,7 +33,7 @@ CHAT = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content"
 class WithModels(Daemon):
     def __init__(self, port):
         self.key = {"OWNER_KEY": KEY}
-        super().__init__(conf=CONF.format(port=port))
+        super().__init__("--listen", "127.0.0.1:0", conf=CONF.format(port=port))
 
     def start(self, env=()):
         super().start({**dict(env), **self.key})
@@ -121,6 +121,22 @@ def test_the_cost_of_calls_is_listed_by_day_model_and_machine(daemon):
     days = daemon.get("/v1/models/usage")["usage"]
     assert sum(row["tokens"] for row in days) == sum(row["tokens"] for row in after.values())
     assert daemon.get("/v1/models/usage?days=1")["currency"] == daemon.get("/v1/models")["currency"]
+
+
+def test_the_cost_of_all_owners_is_listed_for_an_admin_only(daemon):
+    """An admin may see what belongs to others; an owner sees its own row."""
+    far = daemon.tcp(owner="far", scopes=["read", "run", "admin"])
+    plain = daemon.tcp(owner="far", scopes=["read", "run"])
+    box = far.machine(models={"money": 1.5})
+    assert daemon.ask(box)[0] == 200
+    assert daemon.ask(daemon.machine(models={"money": 1.5}))[0] == 200
+    rows = {row["owner"]: row for row in daemon.get("/v1/models/usage?by=owner")["usage"]}
+    assert len(rows) == 2 and (rows["far"]["calls"], rows["far"]["tokens"], rows["far"]["money"]) == (1, 43, 0.000525)
+    assert {row["owner"] for row in far.get("/v1/models/usage?by=owner")["usage"]} == set(rows)
+    assert [row["owner"] for row in plain.get("/v1/models/usage?by=owner")["usage"]] == ["far"]
+    assert sum(row["tokens"] for row in plain.get("/v1/models/usage?by=machine")["usage"]) == 43
+    table = daemon.carrel("models", "usage", "--by", "owner").stdout
+    assert table.startswith("OWNER") and "\nfar " in table
 
 
 @pytest.mark.parametrize("query,why", [("by=year", "usage cannot be listed by 'year'"), ("days=0", "days"), ("days=401", "days")])

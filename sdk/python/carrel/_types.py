@@ -267,12 +267,12 @@ class Models(TypedDict):
 
 
 class ModelUsage(TypedDict):
-    # day, model or machine
+    # day, model, machine or owner
     by: str
     currency: str
-    # newest day, or dearest model or machine first: each with that member, calls, tokens, in (not from a
-    # cache), cache_read, cache_write, out and money. Calls whose usage is not known count as estimated,
-    # in tokens and money only
+    # newest day, or dearest model, machine or owner first: each with that member, calls, tokens, in (not
+    # from a cache), cache_read, cache_write, out and money. Calls whose usage is not known count as
+    # estimated, in tokens and money only
     usage: List[Dict[str, Any]]
 
 

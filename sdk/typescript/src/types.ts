@@ -256,10 +256,10 @@ export interface Models {
 }
 
 export interface ModelUsage {
-  /** day, model or machine */
+  /** day, model, machine or owner */
   by: string;
   currency: string;
-  /** newest day, or dearest model or machine first: each with that member, calls, tokens, in (not from a cache), cache_read, cache_write, out and money. Calls whose usage is not known count as estimated, in tokens and money only */
+  /** newest day, or dearest model, machine or owner first: each with that member, calls, tokens, in (not from a cache), cache_read, cache_write, out and money. Calls whose usage is not known count as estimated, in tokens and money only */
   usage: ({ [name: string]: unknown })[];
 }
 
@@ -1742,8 +1742,8 @@ export interface Operations {
   token_revoke: { params: { token: string }; body: undefined; answer: Done; event: never };
   /** List model providers, aliases and prices */
   model_list: { params: {}; body: undefined; answer: Models; event: never };
-  /** Show what your model calls cost, by day, model or machine */
-  model_usage: { params: { by?: "day" | "model" | "machine"; days?: number }; body: undefined; answer: ModelUsage; event: never };
+  /** Show what your model calls cost, by day, model or machine; by owner, those of all owners if you are an admin */
+  model_usage: { params: { by?: "day" | "model" | "machine" | "owner"; days?: number }; body: undefined; answer: ModelUsage; event: never };
   /** List the agents of carrel.conf, their budget, and which model formats have a provider */
   agent_list: { params: {}; body: undefined; answer: Agents; event: never };
   /** Show the status of the daemon and its host */

@@ -110,7 +110,7 @@ void service_model_list(struct service *s, const struct caller *who, service_net
 
 /* ---- what calls cost ---- */
 
-static const char *const by_names[SPENDING_BYS] = {"day", "model", "machine"};
+static const char *const by_names[SPENDING_BYS] = {"day", "model", "machine", "owner"};
 
 static int by_named(const char *name, enum spending_by *ret, struct err *err) {
     for (size_t i = 0; i < SPENDING_BYS; i++)
@@ -119,7 +119,12 @@ static int by_named(const char *name, enum spending_by *ret, struct err *err) {
             return 0;
         }
     err_set(err, ERR_INVALID, "usage cannot be listed by '%.40s'", name);
-    return err_remedy(err, "use day, model or machine");
+    return err_remedy(err, "use day, model, machine or owner");
+}
+
+/* Only a list by owner has the rows of others, for callers that see all. */
+static const char *owner_asked(const struct caller *who, enum spending_by by) {
+    return by == SPENDING_BY_OWNER && service_sees_all(who) ? NULL : who->owner;
 }
 
 static void put_spending(struct service *s, enum spending_by by, const struct spending_row *r,
@@ -149,7 +154,7 @@ void service_model_usage(struct service *s, const struct caller *who, const char
     struct err err;
     int64_t since = wall_ms() / DAY_MS + 1 - (int64_t)days;
     if (allow(who, SCOPE_READ, &err) < 0 || by_named(by_name, &by, &err) < 0 ||
-        store_spending(s->store, who->owner, by, since, &rows, &count, &err) < 0) {
+        store_spending(s->store, owner_asked(who, by), by, since, &rows, &count, &err) < 0) {
         done(arg, NULL, &err);
         return;
     }

@@ -49,7 +49,7 @@ void service_model_list(struct service *s, const struct caller *who, service_net
                         void *arg);
 enum { MODEL_USAGE_DAYS_MAX = 400 };
 /* Tells as JSON what the calls of the caller's owner cost in these days, today included. by: "day",
- * "model" or "machine". */
+ * "model", "machine" or "owner"; by owner it tells all of them to a caller that sees all. */
 void service_model_usage(struct service *s, const struct caller *who, const char *by, uint64_t days,
                          service_net_fn *done, void *arg);
 

@@ -51,7 +51,8 @@ int spending_add(struct store *s, const char *account, const char *model, int64_
 int store_spending(struct store *s, const char *owner, enum spending_by by, int64_t since,
                    struct spending_row **ret, size_t *ret_count, struct err *err) {
     static const enum statement statements[SPENDING_BYS] = {
-        STMT_SPENDING_BY_DAY, STMT_SPENDING_BY_MODEL, STMT_SPENDING_BY_MACHINE};
+        STMT_SPENDING_BY_DAY, STMT_SPENDING_BY_MODEL, STMT_SPENDING_BY_MACHINE,
+        STMT_SPENDING_BY_OWNER};
     QUERY;
     if (query_start(&q, s, statements[by], err) < 0)
         return -1;

@@ -373,22 +373,25 @@ static void spend_on(struct store *s, const char *account, const char *model, in
         fail_msg("%s", err.text);
 }
 
-static void spending_is_summed_by_day_model_and_machine(void **state) {
+static void spending_is_summed_by_day_model_machine_and_owner(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
     struct store *s DEFER(store_closep) = family(dir.path);
     static const struct {
+        const char *owner;
         enum spending_by by;
         int64_t since;
         size_t count;
         const char *first;
         uint64_t calls, tokens, micro;
     } cases[] = {
-        {SPENDING_BY_DAY, 0, 2, "1974-02-03", 2, 70, 701},
-        {SPENDING_BY_DAY, 1495, 0, NULL, 0, 0, 0},
-        {SPENDING_BY_MODEL, 0, 2, "big", 1, 30, 700},
-        {SPENDING_BY_MACHINE, 0, 3, "fork", 1, 30, 700},
-        {SPENDING_BY_MACHINE, 1494, 2, "fork", 1, 30, 700},
+        {"ann", SPENDING_BY_DAY, 0, 2, "1974-02-03", 2, 70, 701},
+        {"ann", SPENDING_BY_DAY, 1495, 0, NULL, 0, 0, 0},
+        {"ann", SPENDING_BY_MODEL, 0, 2, "big", 1, 30, 700},
+        {"ann", SPENDING_BY_MACHINE, 0, 3, "fork", 1, 30, 700},
+        {"ann", SPENDING_BY_MACHINE, 1494, 2, "fork", 1, 30, 700},
+        {"ann", SPENDING_BY_OWNER, 0, 1, "ann", 3, 90, 706},
+        {NULL, SPENDING_BY_OWNER, 0, 2, "bob", 1, 900, 900},
     };
     put(s, "owner:bob", "", 0, 0);
     spend_on(s, "machine:m", "small", 1493, (struct cost){20, 5});
@@ -400,8 +403,8 @@ static void spending_is_summed_by_day_model_and_machine(void **state) {
         struct spending_row *rows = NULL;
         size_t count = 0;
         struct err err = {0};
-        assert_int_equal(store_spending(s, "ann", cases[i].by, cases[i].since, &rows, &count, &err),
-                         0);
+        assert_int_equal(
+            store_spending(s, cases[i].owner, cases[i].by, cases[i].since, &rows, &count, &err), 0);
         assert_int_equal(count, cases[i].count);
         if (count) {
             assert_string_equal(rows[0].key, cases[i].first);
@@ -445,5 +448,5 @@ UNIT_MAIN(cmocka_unit_test(a_call_is_held_for_all_and_settled_with_what_it_cost)
           cmocka_unit_test(accounts_that_make_no_sense_are_refused),
           cmocka_unit_test(a_kill_between_hold_and_settle_leaves_the_hold_charged),
           cmocka_unit_test(a_disk_that_fails_leaves_all_or_nothing),
-          cmocka_unit_test(spending_is_summed_by_day_model_and_machine),
+          cmocka_unit_test(spending_is_summed_by_day_model_machine_and_owner),
           cmocka_unit_test(old_spending_is_dropped))

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { api } from "../api";
 import { href } from "../router";
+import { who } from "../session";
 import { Badge, Empty, Field, Loading, Problem } from "../ui/basics";
 import { shown } from "../ui/format";
 import { useLoad } from "../ui/load";
@@ -12,6 +13,8 @@ interface Usage {
   day?: string;
   model?: string;
   machine?: string;
+  owner?: string;
+  name?: string; // of the machine, if it has one
   calls: number;
   tokens: number;
   in: number;
@@ -66,13 +69,18 @@ function Days({ list, days }: { list: UsageList; days: number }) {
   );
 }
 
-function By({ by, title, list }: { by: "model" | "machine"; title: string; list: UsageList }) {
+type Grouped = "model" | "machine" | "owner";
+
+function UsageKey({ by, row }: { by: Grouped; row: Usage }) {
+  const key = row[by] ?? "";
+  if (by !== "machine") return <>{shown(key)}</>;
+  if (!key) return <span class="soft">no machine</span>;
+  return <a href={href(["machines", key])}>{shown(row.name ?? key)}</a>;
+}
+
+function By({ by, title, list }: { by: Grouped; title: string; list: UsageList }) {
   const columns: Column<Usage>[] = [
-    {
-      title,
-      width: "minmax(8rem, 2fr)",
-      show: (u) => (by === "machine" ? <a href={href(["machines", u.machine ?? ""])}>{shown(u.machine ?? "")}</a> : shown(u.model ?? "")),
-    },
+    { title, width: "minmax(8rem, 2fr)", show: (u) => <UsageKey by={by} row={u} /> },
     { title: "Calls", width: "5rem", wide: true, show: (u) => number(u.calls) },
     { title: "Tokens", width: "6rem", show: (u) => number(u.tokens) },
     { title: "Input", width: "6rem", wide: true, show: (u) => number(u.in) },
@@ -119,7 +127,8 @@ export function Models() {
   const perDay = useLoad(usage("day"), [days], ends);
   const perModel = useLoad(usage("model"), [days], ends);
   const perMachine = useLoad(usage("machine"), [days], ends);
-  const error = models.error ?? perDay.error ?? perModel.error ?? perMachine.error;
+  const perOwner = useLoad(usage("owner"), [days], ends);
+  const error = perOwner.error ?? models.error ?? perDay.error ?? perModel.error ?? perMachine.error;
   const none = perModel.data?.usage.length === 0;
   return (
     <>
@@ -138,6 +147,7 @@ export function Models() {
       {!none && perDay.data && <Days list={perDay.data} days={days} />}
       {!none && perModel.data && <By by="model" title="Model" list={perModel.data} />}
       {!none && perMachine.data && <By by="machine" title="Machine" list={perMachine.data} />}
+      {(perOwner.data?.usage.length ?? 0) > 0 && who.value?.admin && <By by="owner" title="Owner" list={perOwner.data!} />}
       {models.data && <Known list={models.data} />}
     </>
   );
