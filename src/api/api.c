@@ -257,9 +257,10 @@ static void on_request(struct http_exchange *x, void *arg) {
         api_refuse(x, 403, &err, NULL);
         return;
     }
-    if (console_face_take(api->console, x))
-        return;
+    /* First: a program in a sandbox has the same paths as the console. */
     if (e2b_face_take(api->e2b, x))
+        return;
+    if (console_face_take(api->console, x))
         return;
     if (http_text_is(x->head->path, "/mcp")) {
         take_mcp(api, x);

@@ -321,7 +321,8 @@ static int try_all(struct visit *v, const struct ingress_tokens *t, struct http_
 }
 
 static const char *why_not(int status) {
-    return status == 401   ? "this URL requires the token that `carrel expose` printed\n"
+    return status == 401   ? "this URL requires a token: that of `carrel expose`, or the traffic "
+                             "token of the sandbox\n"
            : status == 403 ? "the machine is guarded and has read data from an untrusted source; "
                              "to serve the port anyway, run `carrel expose` again\n"
            : status == 404 ? "no machine exposes this port\n"

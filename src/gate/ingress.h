@@ -5,8 +5,9 @@
  * after the request are discarded and the answer closes the connection, because they could be
  * another request with its token.
  *
- * The token comes in the field Carrel-Token or as ?carrel_token=..., which is answered with a
- * cookie for that host. The token never reaches the machine (ingress_head.h).
+ * The token comes in the field Carrel-Token, from clients of E2B in E2b-Traffic-Access-Token, or as
+ * ?carrel_token=..., which is answered with a cookie for that host. The token never reaches the
+ * machine (ingress_head.h).
  */
 #pragma once
 

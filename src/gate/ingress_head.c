@@ -10,7 +10,8 @@ enum { REST_MAX = 32768 };
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
-static const char token_field[] = "Carrel-Token";
+/* The second name is the one that clients of E2B send. */
+static const char *const token_fields[] = {"Carrel-Token", "E2b-Traffic-Access-Token"};
 
 /* ---- lists of "name=value" in queries and cookies ---- */
 
@@ -64,6 +65,13 @@ static bool next_pair(struct http_text *rest, const char *between, const char *n
 
 /* ---- finding tokens ---- */
 
+static bool is_token_field(struct http_text name) {
+    for (size_t i = 0; i < COUNT(token_fields); i++)
+        if (http_text_is_like(name, token_fields[i]))
+            return true;
+    return false;
+}
+
 static void ingress_head_add(struct ingress_tokens *t, struct http_text token) {
     t->all++;
     if (t->count < INGRESS_TOKENS_MAX)
@@ -83,7 +91,7 @@ static bool add_pairs(struct ingress_tokens *t, struct http_text in, const char 
 void ingress_tokens_find(const struct http_head *h, struct ingress_tokens *ret) {
     *ret = (struct ingress_tokens){.count = 0};
     for (size_t i = 0; i < h->count; i++) {
-        if (http_text_is_like(h->fields[i].name, token_field))
+        if (is_token_field(h->fields[i].name))
             ingress_head_add(ret, h->fields[i].value);
         else if (http_text_is_like(h->fields[i].name, "Cookie"))
             add_pairs(ret, h->fields[i].value, ";,", INGRESS_COOKIE);
@@ -150,7 +158,7 @@ static bool put_fields(const struct http_head *h, struct buf *out) {
     bool ok = true;
     for (size_t i = 0; ok && i < h->count; i++) {
         const struct http_field *f = &h->fields[i];
-        if (is_of_connection(f->name) || http_text_is_like(f->name, token_field))
+        if (is_of_connection(f->name) || is_token_field(f->name))
             continue;
         ok = http_text_is_like(f->name, "Cookie") ? put_cookie(f, out)
                                                   : http_put_field(out, f->name, f->value);

@@ -52,6 +52,15 @@ bool ingress_door_read(struct http_text host, const char *domain, struct ingress
     return true;
 }
 
+static bool put_port(struct buf *out, bool tls, uint16_t listens) {
+    return listens == (tls ? HTTPS_PORT : HTTP_PORT) || buf_addf(out, ":%u", listens);
+}
+
+bool ingress_domain_put(struct buf *out, const char *domain, bool tls, uint16_t listens) {
+    return buf_addf(out, "%s", *domain ? domain : INGRESS_DOMAIN + 1) &&
+           put_port(out, tls, listens);
+}
+
 bool ingress_name_put(struct buf *out, const struct ingress_door *door, const char *domain,
                       bool tls, uint16_t listens) {
     const char *scheme = tls ? "https" : "http";
@@ -60,6 +69,5 @@ bool ingress_name_put(struct buf *out, const struct ingress_door *door, const ch
     bool ok = *domain
                   ? buf_addf(out, "%s://%u-%s.%s", scheme, door->port, label, domain)
                   : buf_addf(out, "%s://%u-%s" INGRESS_DOMAIN, scheme, door->port, door->machine);
-    return ok && (listens == (tls ? HTTPS_PORT : HTTP_PORT) || buf_addf(out, ":%u", listens)) &&
-           buf_add(out, "/", 1);
+    return ok && put_port(out, tls, listens) && buf_add(out, "/", 1);
 }

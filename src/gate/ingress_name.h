@@ -22,6 +22,10 @@ struct ingress_door {
 /* Parses a Host field such as "8000-m-abc.localhost:7071". domain: "" for none. */
 bool ingress_door_read(struct http_text host, const char *domain, struct ingress_door *ret);
 
+/* Writes the domain below which ports have names, such as "localhost:7071"; without the port if it
+ * is the usual one. */
+bool ingress_domain_put(struct buf *out, const char *domain, bool tls, uint16_t listens);
+
 /* Writes the URL of a port, "/" at its end. `listens` is the port of the listener. */
 bool ingress_name_put(struct buf *out, const struct ingress_door *door, const char *domain,
                       bool tls, uint16_t listens);

@@ -102,17 +102,17 @@ static void fork_made(void *arg, const struct machine_view *v, const struct err 
     struct e2b_call *c = one->all->call;
     struct jot j = JOT(&one->answer);
     struct e2b_sandbox b = {0};
-    char token[MACHINE_TOKEN_SIZE];
+    struct e2b_access access DEFER(e2b_access_done) = {.token = ""};
     struct err err;
     one->answer = (struct buf)BUF(64 << 10);
     jot_object(&j, NULL);
     if (failed) {
         put_fork_error(&j, failed);
-    } else if (service_machine_token(c->service, &c->who, v->id, MACHINE_TOKEN_CONTROL, token,
-                                     &err) < 0) {
-        put_fork_error(&j, &err);
     } else if (e2b_sandbox_read(v, &b)) {
-        e2b_put_sandbox(&j, "sandbox", &b, token);
+        if (e2b_access_find(c, &b, &access, &err) < 0)
+            put_fork_error(&j, &err);
+        else
+            e2b_put_sandbox(&j, "sandbox", &b, &access);
         e2b_sandbox_done(&b);
     }
     jot_end(&j, '}');

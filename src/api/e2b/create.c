@@ -147,10 +147,12 @@ static int plan_metadata(struct creation *n, const struct create_request *r, str
     const struct texts *given = &r->metadata;
     bool is_off = json_is_false(json_object_get(n->call->body, "allow_internet_access"));
     bool is_denied = strcmp(service_conf(n->call->service)->e2b_internet, "deny") == 0;
+    bool is_private = json_is_false(json_object_get(r->network, "allowPublicTraffic"));
     bool resumes = json_is_true(json_object_get(r->auto_resume, "enabled"));
-    json_t *own DEFER(json_decrefp) = json_pack(
-        "{s:s, s:b, s:b, s:b, s:I}", "template", r->template, "internet", !is_off && !is_denied,
-        "pause", r->auto_pause, "resume", resumes, "ttl_ms", (json_int_t)n->request.ttl.value);
+    json_t *own DEFER(json_decrefp) =
+        json_pack("{s:s, s:b, s:b, s:b, s:b, s:I}", "template", r->template, "internet",
+                  !is_off && !is_denied, "pause", r->auto_pause, "resume", resumes, "private",
+                  is_private, "ttl_ms", (json_int_t)n->request.ttl.value);
     n->own = own ? json_dumps(own, JSON_COMPACT) : NULL;
     if (!n->own)
         return err_set(err, ERR_INTERNAL, "out of memory");
@@ -218,18 +220,17 @@ static void creation_end(struct creation *n, const struct machine_view *v,
     struct e2b_call *c = n->call;
     struct buf text DEFER(buf_done) = BUF(E2B_ANSWER_MAX);
     struct jot j = JOT(&text);
-    char token[MACHINE_TOKEN_SIZE];
+    struct e2b_access access DEFER(e2b_access_done) = {.token = ""};
     struct err err;
     creation_free(n);
     err_set(&err, ERR_INTERNAL, "the metadata of the new machine is not that of a sandbox");
     if (failed) {
         e2b_error(c, failed);
     } else if (!e2b_sandbox_read(v, &c->sandbox) ||
-               service_machine_token(c->service, &c->who, v->id, MACHINE_TOKEN_CONTROL, token,
-                                     &err) < 0) {
+               e2b_access_find(c, &c->sandbox, &access, &err) < 0) {
         e2b_error(c, &err);
     } else {
-        e2b_put_sandbox(&j, NULL, &c->sandbox, token);
+        e2b_put_sandbox(&j, NULL, &c->sandbox, &access);
         e2b_answer(c, 201, &text, NULL);
     }
 }

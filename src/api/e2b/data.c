@@ -7,22 +7,27 @@
 #include "api/e2b/envd.h"
 #include "api/e2b/failures.h"
 #include "api/e2b/inner.h"
+#include "api/e2b/ports.h"
+#include "api/e2b/target.h"
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/defer.h"
-
-enum { CONTROL_PORT = 49983 };
+#include "base/parse.h"
+#include "service/net/expose.h"
 
 struct e2b_data {
     unsigned refs; /* of its owner, and of requests that wait */
     struct service *service;
     struct envd *envd;
+    struct e2b_ports *ports;
     struct failures failures;
 };
 
 struct e2b_data *e2b_data_new(struct loop *loop, struct service *service) {
     struct e2b_data *d = xnew(struct e2b_data);
-    *d = (struct e2b_data){.refs = 1, .service = service, .envd = envd_new(loop, service)};
+    *d = (struct e2b_data){.refs = 1,
+                           .service = service,
+                           .envd = envd_new(loop, service),
+                           .ports = e2b_ports_new(service)};
     return d;
 }
 
@@ -34,11 +39,12 @@ static void data_unref(struct e2b_data *d) {
 }
 
 void e2b_data_free(struct e2b_data *d) {
+    e2b_ports_free(TAKE(d->ports));
     data_unref(d);
 }
 
 size_t e2b_data_busy(const struct e2b_data *d) {
-    return envd_busy(d->envd) + d->refs - 1;
+    return envd_busy(d->envd) + e2b_ports_busy(d->ports) + d->refs - 1;
 }
 
 /* ---- answers ---- */
@@ -65,66 +71,21 @@ static void data_refuse(struct http_exchange *x, int status, const char *message
 
 /* The words are those by which clients tell a sandbox that is gone from other failures. */
 static void data_gone(struct http_exchange *x, struct http_text label) {
-    struct buf text DEFER(buf_done) = BUF(1024);
-    struct jot j = JOT(&text);
-    jot_object(&j, NULL);
-    jot_bytes(&j, "sandboxId", label.s, label.n < ID_LABEL_SIZE ? label.n : 0);
-    jot_string(&j, "message", "The sandbox was not found");
-    jot_u64(&j, "code", 502);
-    jot_end(&j, '}');
-    data_answer(x, 502, &text, NULL);
-}
-
-/* ---- the sandbox ---- */
-
-/* A sandbox that runs, its token, and a caller that acts for its owner. */
-struct target {
-    char id[ID_SIZE];
-    char token[MACHINE_TOKEN_SIZE];
-    struct caller owner;
-    bool runs, resumes; /* resumes: it is paused, and traffic resumes it */
-    uint64_t ttl_ms;    /* its lifetime from then on */
-};
-
-static void target_came(void *arg, const struct machine_view *v, const struct err *err) {
-    struct target *t = arg;
-    struct e2b_sandbox b;
-    if (err || !e2b_sandbox_read(v, &b))
-        return;
-    t->runs = strcmp(b.state, "running") == 0;
-    t->resumes = strcmp(b.state, "paused") == 0 && e2b_notes(&b, "resume");
-    t->ttl_ms = (uint64_t)json_integer_value(json_object_get(b.own, "ttl_ms"));
-    e2b_sandbox_done(&b);
-}
-
-static bool find_target(struct e2b_data *d, const struct http_exchange *x, struct http_text label,
-                        struct target *ret) {
-    struct err err;
-    *ret = (struct target){.runs = false};
-    if (!id_from_label(label.s, label.n, 'm', ret->id) ||
-        service_machine_token(d->service, NULL, ret->id, MACHINE_TOKEN_CONTROL, ret->token, &err) <
-            0 ||
-        service_caller_by_machine_token(d->service, ret->id, MACHINE_TOKEN_CONTROL, ret->token,
-                                        MACHINE_TOKEN_SIZE - 1, x->peer->text, &ret->owner,
-                                        &err) < 0)
-        return false;
-    service_show(d->service, &ret->owner, ret->id, target_came, ret); /* answers at once */
-    return ret->runs || ret->resumes;
+    e2b_port_refuse(x, 502, label, 0, "The sandbox was not found");
 }
 
 /* ---- the token ---- */
 
-static bool has_token(struct e2b_data *d, const struct http_exchange *x, const struct target *t) {
-    struct http_text given = http_field_only(x->head, "X-Access-Token");
-    struct caller who;
-    struct err err;
-    return given.s &&
-           service_caller_by_machine_token(d->service, t->id, MACHINE_TOKEN_CONTROL, given.s,
-                                           given.n, x->peer->text, &who, &err) == 0;
+static bool has_token(struct e2b_data *d, const struct http_exchange *x, const struct e2b_target *t,
+                      enum machine_token_use use) {
+    bool is_control = use == MACHINE_TOKEN_CONTROL;
+    return e2b_target_has_token(
+        d->service, t, use,
+        http_field_only(x->head, is_control ? "X-Access-Token" : E2B_TRAFFIC_FIELD));
 }
 
 /* A token that is right counts even if the client's address failed often: others may share it. */
-static void refuse_token(struct e2b_data *d, struct http_exchange *x, const char *why) {
+static void refuse_token(struct e2b_data *d, struct http_exchange *x, int status, const char *why) {
     uint64_t now_ms = loop_now_ms(http_loop(x));
     uint64_t wait_s = failures_wait_s(&d->failures, x->peer->text, now_ms);
     char seconds[24];
@@ -135,15 +96,23 @@ static void refuse_token(struct e2b_data *d, struct http_exchange *x, const char
         return;
     }
     failures_add(&d->failures, x->peer->text, now_ms);
-    data_refuse(x, 401, why, NULL);
+    data_refuse(x, status, why, NULL);
 }
 
 /* ---- requests ---- */
 
-static bool is_control(struct http_text port) {
+/* False: it is no port. Without the header the request is for the control program. */
+static bool read_port(const struct http_exchange *x, uint16_t *ret) {
+    struct http_text given = http_field_only(x->head, "E2b-Sandbox-Port");
     char text[8];
-    snprintf(text, sizeof(text), "%d", CONTROL_PORT);
-    return !port.s || http_text_is(port, text);
+    uint64_t port = E2B_CONTROL_PORT;
+    if (http_field_find(x->head, "E2b-Sandbox-Port")) {
+        snprintf(text, sizeof(text), "%.*s", (int)(given.n < 7 ? given.n : 7), given.s);
+        if (!given.s || parse_u64(text, 1, 65535, &port, NULL) < 0)
+            return false;
+    }
+    *ret = (uint16_t)port;
+    return true;
 }
 
 static bool is_signed_path(const struct http_exchange *x) {
@@ -151,19 +120,19 @@ static bool is_signed_path(const struct http_exchange *x) {
 }
 
 static void refuse_unsigned(struct e2b_data *d, struct http_exchange *x) {
-    refuse_token(d, x,
+    refuse_token(d, x, 401,
                  envd_has_signature(x) ? "invalid signature" : "missing signature query parameter");
 }
 
-static void gone_target(struct http_exchange *x, const struct target *t) {
+static void gone_target(struct http_exchange *x, const struct e2b_target *t) {
     char label[ID_LABEL_SIZE];
     id_to_label(t->id, label);
     data_gone(x, (struct http_text){label, strlen(label)});
 }
 
-/* The sandbox runs. */
-static void serve_target(struct e2b_data *d, struct http_exchange *x, const struct target *t) {
-    bool has = has_token(d, x, t);
+/* The control program of a sandbox that runs. */
+static void serve_control(struct e2b_data *d, struct http_exchange *x, const struct e2b_target *t) {
+    bool has = has_token(d, x, t, MACHINE_TOKEN_CONTROL);
     if (http_text_is(x->head->path, "/health"))
         http_reply(x, 204, NULL, NULL, 0);
     else if (has || (is_signed_path(x) && envd_is_signed_by(x, t->token)))
@@ -171,7 +140,31 @@ static void serve_target(struct e2b_data *d, struct http_exchange *x, const stru
     else if (is_signed_path(x))
         refuse_unsigned(d, x);
     else
-        refuse_token(d, x, "unauthorized access, please provide a valid access token");
+        refuse_token(d, x, 401, "unauthorized access, please provide a valid access token");
+}
+
+/* A program of a sandbox that runs. */
+static void serve_port(struct e2b_data *d, struct http_exchange *x, const struct e2b_target *t,
+                       uint16_t port) {
+    bool has_field = http_field_find(x->head, E2B_TRAFFIC_FIELD);
+    if (t->is_private && !has_token(d, x, t, MACHINE_TOKEN_TRAFFIC))
+        refuse_token(d, x, 403,
+                     has_field ? "the traffic access token is wrong"
+                               : "Sandbox is secured with traffic access token. Token header "
+                                 "'e2b-traffic-access-token' is missing");
+    else if (!service_port_shows(d->service, t->id, port))
+        data_refuse(x, 403, "the sandbox is guarded and has read data from an untrusted source",
+                    NULL);
+    else
+        e2b_ports_take(d->ports, x, t, port);
+}
+
+static void serve_target(struct e2b_data *d, struct http_exchange *x, const struct e2b_target *t,
+                         uint16_t port) {
+    if (port == E2B_CONTROL_PORT)
+        serve_control(d, x, t);
+    else
+        serve_port(d, x, t, port);
 }
 
 /* ---- sandboxes that traffic resumes ---- */
@@ -180,51 +173,56 @@ static void serve_target(struct e2b_data *d, struct http_exchange *x, const stru
 struct resuming {
     struct e2b_data *data;
     struct http_exchange *http;
-    struct target target;
+    struct e2b_target target;
+    uint16_t port;
 };
 
-static void resuming_end(void *arg, const struct machine_view *v, const struct err *err) {
+static void resuming_end(void *arg, const struct err *err) {
     struct resuming *r DEFER_FREE = arg;
-    (void)v;
     if (http_is_gone(r->http))
         http_drop(r->http);
-    else if (err)
+    else if (err || !r->data->ports) /* NULL: the daemon is ending */
         gone_target(r->http, &r->target);
     else
-        serve_target(r->data, r->http, &r->target);
+        serve_target(r->data, r->http, &r->target, r->port);
     data_unref(r->data);
 }
 
-static void resuming_woken(void *arg, const struct machine_view *v, const struct err *err) {
-    struct resuming *r = arg;
-    const struct update_request update = {.ttl = {r->target.ttl_ms, true}};
-    if (err)
-        resuming_end(r, v, err);
-    else
-        service_update(r->data->service, &r->target.owner, r->target.id, &update, resuming_end, r);
+/*
+ * Only a client that may reach the port resumes it, and of the control program only one that has
+ * the token or a signature: a look at its health does not.
+ */
+static bool may_resume(struct e2b_data *d, const struct http_exchange *x,
+                       const struct e2b_target *t, uint16_t port) {
+    if (port != E2B_CONTROL_PORT)
+        return service_port_shows(d->service, t->id, port) &&
+               (!t->is_private || has_token(d, x, t, MACHINE_TOKEN_TRAFFIC));
+    return has_token(d, x, t, MACHINE_TOKEN_CONTROL) ||
+           (is_signed_path(x) && envd_is_signed_by(x, t->token));
 }
 
-/* Only a client that has the token or a signature resumes it: a look at its health does not. */
-static void resume_target(struct e2b_data *d, struct http_exchange *x, const struct target *t) {
-    if (!has_token(d, x, t) && !(is_signed_path(x) && envd_is_signed_by(x, t->token))) {
+static void resume_target(struct e2b_data *d, struct http_exchange *x, const struct e2b_target *t,
+                          uint16_t port) {
+    if (!may_resume(d, x, t, port)) {
         gone_target(x, t);
         return;
     }
     struct resuming *r = xnew(struct resuming);
-    *r = (struct resuming){d, x, *t};
+    *r = (struct resuming){d, x, *t, port};
     d->refs++;
     http_hold(x);
-    service_wake(d->service, &t->owner, t->id, resuming_woken, r);
+    e2b_target_wake(d->service, t, resuming_end, r);
 }
 
-static void take_target(struct e2b_data *d, struct http_exchange *x, struct http_text label) {
-    struct target target;
-    if (!find_target(d, x, label, &target))
+static void take_target(struct e2b_data *d, struct http_exchange *x, struct http_text label,
+                        uint16_t port) {
+    struct e2b_target target;
+    if (!e2b_target_find(d->service, label, x->peer->text, &target))
         data_gone(x, label);
     else if (target.runs)
-        serve_target(d, x, &target);
+        serve_target(d, x, &target, port);
     else
-        resume_target(d, x, &target);
+        resume_target(d, x, &target, port);
 }
 
 /* A signed path without the name of its sandbox. */
@@ -240,20 +238,21 @@ static void serve_signed(struct e2b_data *d, struct http_exchange *x) {
         return;
     }
     id_to_label(id, label);
-    take_target(d, x, (struct http_text){label, strlen(label)});
+    take_target(d, x, (struct http_text){label, strlen(label)}, E2B_CONTROL_PORT);
 }
 
 bool e2b_data_take(struct e2b_data *d, struct http_exchange *x) {
     struct http_text label = http_field_only(x->head, "E2b-Sandbox-Id");
+    uint16_t port;
     if (!http_field_find(x->head, "E2b-Sandbox-Id")) {
         bool mine = is_signed_path(x) && envd_has_signature(x);
         if (mine)
             serve_signed(d, x);
         return mine;
     }
-    if (!label.s || !is_control(http_field_only(x->head, "E2b-Sandbox-Port")))
+    if (!label.s || !read_port(x, &port))
         data_gone(x, label);
     else
-        take_target(d, x, label);
+        take_target(d, x, label, port);
     return true;
 }

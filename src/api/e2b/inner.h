@@ -77,10 +77,20 @@ extern const char *const e2b_own_keys[];
 #define E2B_FACE_SANDBOX "e2b"
 #define E2B_FACE_SNAPSHOT "e2b-snapshot"
 
+/* How clients reach a sandbox. */
+struct e2b_access {
+    char token[MACHINE_TOKEN_SIZE];
+    char traffic[MACHINE_TOKEN_SIZE]; /* empty: its ports need no token */
+    struct buf domain;                /* of host names of its ports; empty: there are none */
+};
+int e2b_access_find(const struct e2b_call *c, const struct e2b_sandbox *b, struct e2b_access *ret,
+                    struct err *err);
+void e2b_access_done(struct e2b_access *a);
+
 /* Write one object each: an answer to create and connect, to info, and in a list. */
 void e2b_put_sandbox(struct jot *j, const char *name, const struct e2b_sandbox *b,
-                     const char *token);
-void e2b_put_detail(struct jot *j, const struct e2b_sandbox *b, const char *token);
+                     const struct e2b_access *a);
+void e2b_put_detail(struct jot *j, const struct e2b_sandbox *b, const struct e2b_access *a);
 void e2b_put_listed(struct jot *j, const struct e2b_sandbox *b);
 void e2b_put_time(struct jot *j, const char *name, uint64_t ms);
 uint64_t e2b_cores(const struct e2b_sandbox *b);

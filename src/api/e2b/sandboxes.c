@@ -43,23 +43,22 @@ void e2b_ignore(void *arg, const struct machine_view *v, const struct err *err) 
 
 /* ---- info and kill ---- */
 
-static void put_connected(struct jot *j, const struct e2b_sandbox *b, const char *token) {
-    e2b_put_sandbox(j, NULL, b, token);
+static void put_connected(struct jot *j, const struct e2b_sandbox *b, const struct e2b_access *a) {
+    e2b_put_sandbox(j, NULL, b, a);
 }
 
 static void answer_sandbox(struct e2b_call *c,
                            void (*put)(struct jot *j, const struct e2b_sandbox *b,
-                                       const char *token)) {
+                                       const struct e2b_access *a)) {
     struct buf text DEFER(buf_done) = BUF(E2B_ANSWER_MAX);
     struct jot j = JOT(&text);
-    char token[MACHINE_TOKEN_SIZE];
+    struct e2b_access access DEFER(e2b_access_done) = {.token = ""};
     struct err err;
-    if (service_machine_token(c->service, &c->who, c->sandbox.id, MACHINE_TOKEN_CONTROL, token,
-                              &err) < 0) {
+    if (e2b_access_find(c, &c->sandbox, &access, &err) < 0) {
         e2b_error(c, &err);
         return;
     }
-    put(&j, &c->sandbox, token);
+    put(&j, &c->sandbox, &access);
     e2b_answer(c, c->status, &text, NULL);
 }
 

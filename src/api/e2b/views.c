@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include "api/e2b/inner.h"
+#include "base/log.h"
+#include "service/net/expose.h"
 
-enum { MIB = 1 << 20, FAR_MS = 1000000000 };
+enum { MIB = 1 << 20, FAR_MS = 1000000000, DOMAIN_MAX = 512 };
 
 const char *const e2b_own_keys[] = {E2B_KEY_FACE, E2B_KEY_OWN, "forked_from", "forked_at", NULL};
 
@@ -98,21 +100,51 @@ static void put_limits(struct jot *j, const struct e2b_sandbox *b) {
     free(metadata);
 }
 
+/* ---- access ---- */
+
+int e2b_access_find(const struct e2b_call *c, const struct e2b_sandbox *b, struct e2b_access *ret,
+                    struct err *err) {
+    struct err why;
+    *ret = (struct e2b_access){.domain = BUF(DOMAIN_MAX)};
+    if (service_machine_token(c->service, &c->who, b->id, MACHINE_TOKEN_CONTROL, ret->token, err) <
+            0 ||
+        (e2b_notes(b, "private") &&
+         service_machine_token(c->service, &c->who, b->id, MACHINE_TOKEN_TRAFFIC, ret->traffic,
+                               err) < 0))
+        return -1;
+    if (service_expose_domain(c->service, &ret->domain, &why) < 0)
+        log_line(LOG_WARN, "e2b", "serve the ports of sandboxes: %s", why.text);
+    return 0;
+}
+
+void e2b_access_done(struct e2b_access *a) {
+    explicit_bzero(a->token, sizeof(a->token));
+    explicit_bzero(a->traffic, sizeof(a->traffic));
+    buf_done(&a->domain);
+}
+
+static void put_text(struct jot *j, const char *name, const char *text) {
+    if (text && *text)
+        jot_string(j, name, text);
+    else
+        jot_null(j, name);
+}
+
 void e2b_put_sandbox(struct jot *j, const char *name, const struct e2b_sandbox *b,
-                     const char *token) {
+                     const struct e2b_access *a) {
     jot_object(j, name);
     put_names(j, b);
-    jot_string(j, "envdAccessToken", token);
-    jot_null(j, "trafficAccessToken");
-    jot_null(j, "domain");
+    jot_string(j, "envdAccessToken", a->token);
+    put_text(j, "trafficAccessToken", a->traffic);
+    put_text(j, "domain", a->domain.data);
     jot_end(j, '}');
 }
 
-void e2b_put_detail(struct jot *j, const struct e2b_sandbox *b, const char *token) {
+void e2b_put_detail(struct jot *j, const struct e2b_sandbox *b, const struct e2b_access *a) {
     jot_object(j, NULL);
     put_names(j, b);
-    jot_string(j, "envdAccessToken", token);
-    jot_null(j, "domain");
+    jot_string(j, "envdAccessToken", a->token);
+    put_text(j, "domain", a->domain.data);
     put_limits(j, b);
     jot_bool(j, "allowInternetAccess", e2b_notes(b, "internet"));
     jot_object(j, "lifecycle");

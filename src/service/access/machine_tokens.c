@@ -10,6 +10,7 @@
 
 static const char *const purposes[MACHINE_TOKEN_USES] = {
     [MACHINE_TOKEN_CONTROL] = "machine-control",
+    [MACHINE_TOKEN_TRAFFIC] = "machine-traffic",
 };
 
 static int token_of(const struct live *l, enum machine_token_use use, char ret[MACHINE_TOKEN_SIZE],

@@ -14,6 +14,7 @@ enum { MACHINE_TOKEN_SIZE = SHA256_HEX };
 /* What a token is for. One kind of token is never accepted for another purpose. */
 enum machine_token_use {
     MACHINE_TOKEN_CONTROL, /* run commands, and read and write files */
+    MACHINE_TOKEN_TRAFFIC, /* reach the ports of programs */
     MACHINE_TOKEN_USES
 };
 

@@ -80,15 +80,24 @@ static uint16_t only_port(void *arg, const char *machine) {
     return all && all->count == 1 ? all->list[0].port : 0;
 }
 
+/* The answer of the face about a port that nobody exposed. */
+static int face_check(const struct service *s, const struct ingress_door *door,
+                      struct http_text token) {
+    const struct service_net *n = s->net;
+    return n->face ? n->face->check(n->face_arg, door->machine, door->port, token.s, token.n) : 404;
+}
+
 static int expose_check(void *arg, const struct ingress_door *door, struct http_text token) {
     struct service *s = arg;
     struct live *l = map_get(&s->machines, door->machine);
     const struct exposure *e = l ? expose_find(l, door->port) : NULL;
     uint8_t hash[SHA256_BYTES];
-    if (!e)
-        return 404;
-    hash_token(token.s, token.n, hash);
-    if (!is_same(hash, e->hash))
+    int status = !l ? 404 : e ? 0 : face_check(s, door, token);
+    if (status)
+        return status;
+    if (e)
+        hash_token(token.s, token.n, hash);
+    if (e && !is_same(hash, e->hash))
         return 401;
     return policy_shows(gate_policy(l->gate), door->port) ? 0 : 403;
 }
@@ -96,7 +105,8 @@ static int expose_check(void *arg, const struct ingress_door *door, struct http_
 static bool is_open(void *arg, const struct ingress_door *door) {
     struct service *s = arg;
     struct live *l = map_get(&s->machines, door->machine);
-    return l && expose_find(l, door->port) && policy_shows(gate_policy(l->gate), door->port);
+    bool is = l && (expose_find(l, door->port) || face_check(s, door, HTTP_TEXT("")) != 404);
+    return is && policy_shows(gate_policy(l->gate), door->port);
 }
 
 struct dialling {
@@ -104,12 +114,29 @@ struct dialling {
     void *arg;
     struct loop_call later;
     struct loop *loop;
+    int fd; /* of a face; -1: it failed */
+    struct err err;
 };
 
 static void dialled(void *arg, int fd, const struct err *err) {
     struct dialling *d = arg;
     d->fn(d->arg, fd, err);
     free(d);
+}
+
+static void face_dialled_later(void *arg) {
+    struct dialling *d = arg;
+    dialled(d, d->fd, d->fd < 0 ? &d->err : NULL);
+}
+
+/* A face may answer at once, and the ingress wants its answer later. */
+static void face_dialled(void *arg, int fd, const struct err *err) {
+    struct dialling *d = arg;
+    d->fd = fd;
+    if (err)
+        d->err = *err;
+    d->later = (struct loop_call){.fn = face_dialled_later, .arg = d};
+    loop_defer(d->loop, &d->later);
 }
 
 static void nobody_there(void *arg) {
@@ -124,7 +151,9 @@ static void dial(void *arg, const struct ingress_door *door, ingress_dialled_fn 
     struct dialling *d = xnew(struct dialling);
     *d = (struct dialling){.fn = fn, .arg = fn_arg, .loop = s->loop};
     d->later = (struct loop_call){.fn = nobody_there, .arg = d};
-    if (l && l->machine && l->row.state == MACHINE_RUNNING)
+    if (l && !expose_find(l, door->port) && s->net->face)
+        s->net->face->dial(s->net->face_arg, door->machine, door->port, face_dialled, d);
+    else if (l && l->machine && l->row.state == MACHINE_RUNNING)
         s->driver->dial(l->machine, door->port, dialled, d);
     else
         loop_defer(s->loop, &d->later);
@@ -359,4 +388,32 @@ void service_expose_remove(struct service *s, const struct caller *who, const ch
         done(arg, NULL, &err);
     else
         expose_list(l, done, arg);
+}
+
+/* ---- faces ---- */
+
+void service_set_expose_face(struct service *s, const struct expose_face *face, void *arg) {
+    const struct live *l;
+    struct err err;
+    bool has = false;
+    s->net->face = face;
+    s->net->face_arg = arg;
+    for (size_t at = 0; face && !has && (l = map_next(&s->machines, &at));)
+        has = face->check(arg, l->row.id, 1, "", 0) != 404;
+    if (has && ingress_listen(s->net->ingress, s->conf->ingress, &err) < 0)
+        log_line(LOG_ERROR, "service", "serve the ports of machines: %s", err.text);
+}
+
+int service_expose_domain(struct service *s, struct buf *ret, struct err *err) {
+    bool tls = *s->conf->certificate;
+    if (ingress_listen(s->net->ingress, s->conf->ingress, err) < 0)
+        return -1;
+    return ingress_domain_put(ret, s->conf->domain, tls, ingress_port(s->net->ingress))
+               ? 0
+               : err_set(err, ERR_LIMIT, "the domain of exposed ports is too long");
+}
+
+bool service_port_shows(struct service *s, const char *machine, uint16_t port) {
+    struct live *l = map_get(&s->machines, machine);
+    return l && policy_shows(gate_policy(l->gate), port);
 }

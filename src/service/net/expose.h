@@ -23,3 +23,24 @@ void service_expose_list(struct service *s, const struct caller *who, const char
                          service_net_fn *done, void *arg);
 void service_expose_remove(struct service *s, const struct caller *who, const char *machine,
                            uint16_t port, service_net_fn *done, void *arg);
+
+/*
+ * A face of the API whose machines have reachable ports without a request for each port. An owner's
+ * own exposure of a port comes first.
+ */
+typedef void service_dialled_fn(void *arg, int fd, const struct err *err);
+struct expose_face {
+    /* Returns 0, or the status of the refusal: 401 wrong token, 404 no port of this face. A machine
+     * has all ports or none. */
+    int (*check)(void *arg, const char *machine, uint16_t port, const char *token, size_t n);
+    /* Connects to the port; fn owns the socket. */
+    void (*dial)(void *arg, const char *machine, uint16_t port, service_dialled_fn *fn,
+                 void *fn_arg);
+};
+/* NULL: none. Serves ports of machines that the face has from an earlier daemon. */
+void service_set_expose_face(struct service *s, const struct expose_face *face, void *arg);
+/* Serves the ports of faces. Port P of a machine has the host name P-LABEL.DOMAIN, where *ret is
+ * the domain, with the port of the listener if it is not the usual one. */
+int service_expose_domain(struct service *s, struct buf *ret, struct err *err);
+/* False: the machine is guarded and tainted, and its owner did not expose the port since. */
+bool service_port_shows(struct service *s, const char *machine, uint16_t port);

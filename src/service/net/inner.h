@@ -9,13 +9,16 @@
 #include "service/net/live.h"
 #include "service/state.h"
 
+struct expose_face;
 struct exposures;
 struct pending_row;
 
 /* Part of struct service. */
 struct service_net {
-    struct gate *gate;         /* handles connections from machines */
-    struct ingress *ingress;   /* handles connections to their exposed ports */
+    struct gate *gate;              /* handles connections from machines */
+    struct ingress *ingress;        /* handles connections to their exposed ports */
+    const struct expose_face *face; /* decides about ports that nobody exposed; NULL: none */
+    void *face_arg;
     struct map caches;         /* owner -> struct owner_cache: package caches in use */
     struct wish_queue *wishes; /* of all of them; NULL: none was opened yet */
 };

@@ -1,5 +1,6 @@
 // Each case uses the real SDK as a program would. Prints a line of JSON for each: its name, and the error if it failed.
 import assert from 'node:assert/strict'
+import http from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Sandbox } from 'e2b'
 
@@ -142,6 +143,22 @@ export const cases = {
     assert.equal(await copy.files.read('/tmp/kept'), 'kept')
     await copy.kill()
     assert.deepEqual([await Sandbox.deleteSnapshot(snapshotId), await Sandbox.deleteSnapshot(snapshotId)], [true, false])
+  },
+  async port_of_a_program_is_reached_by_its_host_name(s) {
+    const own = await Sandbox.create({ network: { allowPublicTraffic: false } })
+    await own.files.write('served/page', 'hello')
+    await own.commands.run('python3 -m http.server 8000 --directory served', { background: true, timeoutMs: 0 })
+    // getHost() has a name below localhost, which the resolver of this host may not know.
+    const host = own.getHost(8000), [, listener] = host.split(':')
+    assert.match(host, new RegExp(`^8000-${own.sandboxId}\\.localhost:`))
+    const visit = (headers) => new Promise((done, failed) => {
+      http.get({ host: '127.0.0.1', port: listener, path: '/page', headers: { host, ...headers } }, (answer) => {
+        answer.resume().on('end', () => done(answer.statusCode))
+      }).on('error', failed)
+    })
+    await until(async () => (await visit({ 'e2b-traffic-access-token': own.trafficAccessToken })) === 200)
+    assert.equal(await visit({}), 401)
+    await own.kill()
   },
   async wrong_key_is_refused(s) {
     await assert.rejects(Sandbox.create({ apiKey: 'e2b_' + '0'.repeat(65) }), named('AuthenticationError'))

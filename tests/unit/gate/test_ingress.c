@@ -41,6 +41,7 @@ static void every_credential_is_found_and_left_out(void **state) {
         {HEAD("/", "Cookie: a=1\r\nCookie: carrel_expose=TOK\r\n"), 1, false, "/", "a=1"},
         {HEAD("/", "Cookie: carrel_expose =TOK\r\n"), 1, false, "/", NULL},
         {HEAD("/", "Carrel-Token: TOK\r\ncarrel-token: old\r\n"), 2, false, "/", NULL},
+        {HEAD("/", "e2b-traffic-access-token: TOK\r\nCarrel-Token: old\r\n"), 2, false, "/", NULL},
         {HEAD("/?carrel_token=TOK", "Cookie: carrel_expose=old\r\nCarrel-Token: x\r\n"), 3, true,
          "/", NULL},
     };
@@ -178,6 +179,26 @@ static void a_name_leads_to_a_port_of_a_machine(void **state) {
     }
 }
 
+static void the_domain_has_the_port_of_an_unusual_listener(void **state) {
+    static const struct {
+        const char *domain;
+        bool tls;
+        uint16_t port;
+        const char *text;
+    } rows[] = {
+        {"", false, 7071, "localhost:7071"},
+        {"example.com", false, 80, "example.com"},
+        {"example.com", true, 443, "example.com"},
+        {"example.com", true, 80, "example.com:80"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct buf out DEFER(buf_done) = BUF(128);
+        assert_true(ingress_domain_put(&out, rows[i].domain, rows[i].tls, rows[i].port));
+        assert_string_equal(out.data, rows[i].text);
+    }
+}
+
 /* Called for connections only. */
 static const struct ingress_hooks no_hooks = {NULL, NULL, NULL, NULL, NULL};
 
@@ -208,5 +229,6 @@ UNIT_MAIN(cmocka_unit_test(every_credential_is_found_and_left_out),
           cmocka_unit_test(too_many_are_noticed), cmocka_unit_test(a_token_elsewhere_becomes_stars),
           cmocka_unit_test(a_websocket_is_opened_by_its_own_origin_only),
           cmocka_unit_test(an_answer_is_the_last_of_its_connection),
+          cmocka_unit_test(the_domain_has_the_port_of_an_unusual_listener),
           cmocka_unit_test(a_name_leads_to_a_port_of_a_machine),
           cmocka_unit_test(a_taken_default_port_is_replaced_and_a_named_one_is_not))
