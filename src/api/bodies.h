@@ -8,13 +8,14 @@
 #include "service/images/builds.h"
 #include "service/schema.h"
 
-extern const struct schema machine_request_schema, update_request_schema, exec_request_schema,
-    run_request_schema, signal_request_schema, resize_request_schema, mkdir_request_schema,
-    move_request_schema, chmod_request_schema, chown_request_schema, symlink_request_schema,
-    token_request_schema, net_request_schema, secret_request_schema, grant_request_schema,
-    approval_request_schema, snap_request_schema, rewind_request_schema, hibernate_request_schema,
-    fork_request_schema, expose_request_schema, image_request_schema, tag_request_schema,
-    layers_request_schema, login_request_schema, volume_request_schema, volume_snap_request_schema;
+extern const struct schema machine_request_schema, update_request_schema, kind_request_schema,
+    exec_request_schema, run_request_schema, signal_request_schema, resize_request_schema,
+    mkdir_request_schema, move_request_schema, chmod_request_schema, chown_request_schema,
+    symlink_request_schema, token_request_schema, net_request_schema, secret_request_schema,
+    grant_request_schema, approval_request_schema, snap_request_schema, rewind_request_schema,
+    hibernate_request_schema, fork_request_schema, expose_request_schema, image_request_schema,
+    tag_request_schema, layers_request_schema, login_request_schema, volume_request_schema,
+    volume_snap_request_schema;
 
 extern const struct schema machine_schema, machines_schema, stats_schema, exec_schema, execs_schema,
     result_schema, entry_schema, entries_schema, written_schema, token_schema, tokens_schema,

@@ -2,6 +2,7 @@
 #include "api/body_fields.h"
 #include "base/limits.h"
 #include "service/view.h"
+#include "service/vm/move.h"
 
 static const char *const kinds[] = {"box", "cell", "vm", NULL};
 static const char *const modes[] = {"ro", "cow", "rw", NULL};
@@ -146,6 +147,16 @@ static const struct field update_request[] = {
 };
 const struct schema update_request_schema =
     SCHEMA("UpdateRequest", struct update_request, update_request);
+
+static const char *const new_kinds[] = {"vm", NULL};
+static const struct field kind_request[] = {
+    {"kind", FIELD_TEXT, AT(struct kind_request, kind), "the new kind", .required = true,
+     .choices = new_kinds},
+    {"mem", FIELD_SIZE, AT(struct kind_request, mem),
+     "memory of the vm (default: the limit that was set for the box, or 512M)", .min = 1 << 20,
+     .max = LIMIT_MEM_MAX},
+};
+const struct schema kind_request_schema = SCHEMA("KindRequest", struct kind_request, kind_request);
 
 static const struct field limits_view[] = {
     {"mem", SHOW_NUMBER, AT(struct limits_view, mem), "limit of memory, in bytes",

@@ -12,6 +12,7 @@
 #include "service/host.h"
 #include "service/steps/steps.h"
 #include "service/strays.h"
+#include "service/vm/move.h"
 
 /* Answers with the new state of the machine. */
 static void answer_machine(void *arg, const struct machine_view *view, const struct err *err) {
@@ -176,6 +177,10 @@ void api_machine_stop(struct call *c) {
 
 void api_machine_hibernate(struct call *c) {
     service_hibernate(c->service, &c->who, c->params[0], c->request, answer_machine, c);
+}
+
+void api_machine_move(struct call *c) {
+    service_move(c->service, &c->who, c->params[0], c->request, answer_machine, c);
 }
 
 void api_machine_destroy(struct call *c) {

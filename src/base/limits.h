@@ -12,7 +12,9 @@
 
 #define LIMIT_MEM (2ull << 30)
 #define LIMIT_VM_MEM (512ull << 20) /* of a vm, without the memory of QEMU */
-#define LIMIT_DISK (1ull << 30)     /* at most half the memory, so that the disk can be on tmpfs */
+/* QEMU's own memory (most is its cache of translated code), virtiofsd and the caches of files. */
+#define LIMIT_VM_EXTRA (384ull << 20)
+#define LIMIT_DISK (1ull << 30) /* at most half the memory, so that the disk can be on tmpfs */
 #define LIMIT_PIDS 1024ull
 #define LIMIT_FUEL 100000000000ull  /* of a command in a cell machine: a few minutes */
 #define LIMIT_FUEL_MAX (1ull << 50) /* as large as numbers in the store */

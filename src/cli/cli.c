@@ -69,6 +69,8 @@ const struct command commands[] = {
      NULL},
     {"stop", "[--json] MACHINE", "end a machine's processes and keep its files", cmd_stop,
      json_rows, NULL},
+    {"move", "[OPTIONS] MACHINE", "make a box a vm with the same files and grants", cmd_move,
+     move_rows, NULL},
     {"resume", "[--json] MACHINE", "start a machine again after pause, hibernate or stop",
      cmd_resume, json_rows, NULL},
     {"stats", "[--json] [MACHINE]", "show the resource use of a machine or of the daemon",

@@ -90,6 +90,8 @@ typedef void machine_doors_fn(void *arg, const int *doors, const struct err *err
 typedef void machine_dial_fn(void *arg, int fd, const struct err *err);
 typedef void machine_made_fn(void *arg, struct machine *m, const char *warnings,
                              const struct err *err);
+/* warnings: what the vm lacks, such as a network; NULL: nothing. */
+typedef void machine_move_fn(void *arg, const char *warnings, const struct err *err);
 /* changed: files were written since the last switch; with ROOT_IF_CHANGED, the root is new. */
 typedef void machine_root_fn(void *arg, bool changed, const struct err *err);
 /* Directories of the root and of /usr; the callee owns them. */
@@ -123,8 +125,18 @@ struct machine_driver {
     void (*list)(struct machine_host *host, machine_list_fn *done, void *arg);
     void (*create)(struct machine_host *host, const struct machine_spec *spec,
                    machine_made_fn *done, void *arg);
-    /* Takes over an existing machine. Done when its guest replies, or after two seconds. */
-    void (*adopt)(struct machine_host *host, const char *id, machine_made_fn *done, void *arg);
+    /*
+     * Takes over an existing machine. Done when its guest replies, or after two seconds. vm: it is
+     * a vm; a switch of its root boots it with these values. NULL: it is a box; a vm in it is left
+     * from a move that was not recorded, and is ended.
+     */
+    void (*adopt)(struct machine_host *host, const char *id, const struct machine_vm *vm,
+                  machine_made_fn *done, void *arg);
+    /*
+     * Makes a box in which no program runs a vm: boots it, and `guest` becomes that of the vm.
+     * After a failure the machine is a box as before.
+     */
+    void (*move)(struct machine *m, const struct machine_vm *vm, machine_move_fn *done, void *arg);
     /* Makes a machine of any store belong to our store. stack: the layers below its root. */
     void (*claim)(struct machine_host *host, const char *id, machine_claim_fn *done, void *arg);
     /*
@@ -236,8 +248,6 @@ struct machine_driver {
      */
     void (*lend)(struct machine *m, const char *paths, machine_lend_fn *done, void *arg);
     void (*dial)(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg);
-    /* Says again what an adopted vm is made of: a switch of its root boots it again. */
-    void (*set_vm)(struct machine *m, const struct machine_vm *vm);
     void (*let_go)(struct machine *m); /* called by machine_free() */
 };
 

@@ -391,9 +391,6 @@ static void adopt_missing(struct live *l) {
 
 static void adopt_found(struct live *l, struct machine *m) {
     struct err err;
-    struct machine_vm vm;
-    if (live_vm(l, &vm))
-        l->service->driver->set_vm(m, &vm);
     int sleeps = asleep_adopt(l, true, &err);
     if (sleeps == 0) {
         live_attach(l, m);
@@ -430,10 +427,11 @@ static void machine_came(void *arg, struct machine *m, const char *warnings,
 }
 
 static void reach(struct live *l) {
+    struct machine_vm vm;
     live_ref(l);
     l->reach.calling = true;
     l->reach.again_ms = 0;
-    l->service->driver->adopt(l->service->host, l->row.id, machine_came, l);
+    l->service->driver->adopt(l->service->host, l->row.id, live_vm(l, &vm), machine_came, l);
 }
 
 void adopt_look(struct live *l, uint64_t now_ms) {

@@ -31,6 +31,7 @@ const struct right_row right_rows[RIGHT_COUNT] = {
                          "use a model provider of carrel.conf"},
     [RIGHT_RUN_URL] = {"RunStart.keys", SCOPE_RUN, ROLE_OWNER,
                        "let this host call a model server other than the provider's own"},
+    [RIGHT_MOVE] = {"KindRequest", SCOPE_RUN, ROLE_OWNER, "make a box a vm"},
     [RIGHT_NET_RULE] = {"NetRule", SCOPE_RUN, ROLE_OWNER, "change the network rules of a machine"},
     [RIGHT_GRANT] = {"GrantRequest", SCOPE_RUN, ROLE_OWNER, "add or revoke a grant of a machine"},
     [RIGHT_EXPOSE] = {"ExposeRequest", SCOPE_RUN, ROLE_OWNER,

@@ -127,7 +127,9 @@ static struct machine_row row_of(const struct taking *t) {
     struct machine_row row = {
         .state = MACHINE_RUNNING,
         .created_ms = wall_ms(),
-        .mem_bytes = f->mem_bytes ? f->mem_bytes : LIMIT_MEM,
+        .mem_bytes = !f->mem_bytes                            ? LIMIT_MEM
+                     : f->vm && f->mem_bytes > LIMIT_VM_EXTRA ? f->mem_bytes - LIMIT_VM_EXTRA
+                                                              : f->mem_bytes,
         .cpu_milli = f->cpu_milli,
         .pids = f->pids ? f->pids : LIMIT_PIDS,
         .disk_bytes = f->disk_bytes ? f->disk_bytes : LIMIT_DISK,
@@ -140,7 +142,7 @@ static struct machine_row row_of(const struct taking *t) {
     memcpy(row.id, f->id, sizeof(row.id));
     snprintf(row.owner, sizeof(row.owner), "%s", t->who.owner);
     snprintf(row.token, sizeof(row.token), "%s", t->who.token);
-    snprintf(row.kind, sizeof(row.kind), "box");
+    snprintf(row.kind, sizeof(row.kind), "%s", f->vm ? "vm" : "box");
     snprintf(row.image, sizeof(row.image), "%s", f->image[0] ? f->image : "host");
     return row;
 }

@@ -18,6 +18,7 @@
 #include "spawn/inside.h"
 #include "spawn/make/making.h"
 #include "spawn/spawner.h"
+#include "spawn/vm/boot.h"
 
 static int done(struct plan_message *m) {
     m->type = PLAN_DONE;
@@ -35,13 +36,14 @@ static struct box *live_box(struct spawner *s, const char *id, struct err *err) 
     return NULL;
 }
 
-static struct plan_found found_box(const struct box *b) {
+static struct plan_found found_box(const struct spawner *s, const struct box *b) {
     uint64_t now = boot_ms(), end = b->due_ms ? b->due_ms - OVERDUE_MS : 0;
     struct plan_found f = {.layer = b->layer,
                            .mem_bytes = b->limits.mem_bytes,
                            .cpu_milli = b->limits.cpu_milli,
                            .pids = b->limits.pids,
                            .disk_bytes = b->limits.disk_bytes,
+                           .vm = vm_is_booted(s, b),
                            .left_ms = !end        ? 0
                                       : end > now ? end - now
                                                   : 1};
@@ -77,7 +79,7 @@ static int verbs_list(struct spawner *s, struct plan_message *m, struct verb_fds
             continue;
         if (n + PLAN_FOUND_SIZE > sizeof(m->text))
             return 0;
-        struct plan_found found = found_box(b);
+        struct plan_found found = found_box(s, b);
         n += plan_found_print(&found, m->text + n);
         m->cursor = b->serial;
     }

@@ -144,7 +144,7 @@ int store_machine_find(struct store *s, const char *owner, const char *text,
 int store_machine_list(struct store *s, const struct machine_filter *filter,
                        struct machine_list *ret, struct err *err);
 
-/* Writes all members of the row except id, owner, token, kind, image, created_ms, key and hash. */
+/* Writes all members of the row except id, owner, token, image, created_ms, key and hash. */
 int store_machine_update(struct store *s, const struct machine_row *row, struct err *err);
 
 /* These two functions write only these columns: cheap, for frequent calls. */

@@ -226,7 +226,7 @@ static const struct {
     [STMT_MACHINE_LIST_OWNER] =
         {"SELECT $cols, number FROM machines WHERE owner = ?1 AND state < 6" MACHINE_FILTER,
          &machine_table},
-    [STMT_MACHINE_UPDATE] = {"UPDATE machines SET name = ?4, state = ?7, ended_ms = ?9,"
+    [STMT_MACHINE_UPDATE] = {"UPDATE machines SET name = ?4, kind = ?5, state = ?7, ended_ms = ?9,"
                              " end_reason = ?10, mem_bytes = ?11, cpu_milli = ?12, pids = ?13,"
                              " disk_bytes = ?14, ttl_ms = ?15, idle_ms = ?16, idle_action = ?17,"
                              " steps = ?18, incarnation = ?19, metadata = ?22, env = ?23,"

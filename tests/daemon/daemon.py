@@ -289,9 +289,9 @@ class Daemon(Client):
         (self.kill if hard else self.end)()
         self.start()
 
-    def stray(self):
-        """A box that the database does not know."""
-        box = self.machine()
+    def stray(self, **fields):
+        """A machine that the database does not know."""
+        box = self.machine(**fields)
         self.kill()
         with contextlib.closing(sqlite3.connect(self.home / "carrel.db")) as db, db:
             db.execute("DELETE FROM machines WHERE id = ?", (box,))

@@ -144,7 +144,7 @@ static void do_create(struct ask *a, struct machine *m, char **words) {
 
 static void do_adopt(struct ask *a, struct machine *m, char **words) {
     (void)m, (void)words;
-    box_driver.adopt(a->d->host, a->id, made, a);
+    box_driver.adopt(a->d->host, a->id, NULL, made, a);
 }
 
 static void do_destroy(struct ask *a, struct machine *m, char **words) {

@@ -6,23 +6,7 @@ import signal
 import pytest
 
 from daemon import Refused
-
-
-def processes(*words):
-    """Pids whose command line has all words."""
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        try:
-            line = (entry / "cmdline").read_bytes().decode(errors="replace") if entry.name.isdigit() else ""
-        except OSError:
-            continue
-        if line and all(word in line for word in words):
-            found.append(int(entry.name))
-    return found
-
-
-def qemu_of(machine_name):
-    return processes("qemu-system-", f"carrel.hostname={machine_name} ")
+from qemu import qemu_of
 
 
 def test_commands_run_below_a_kernel_of_their_own(daemon, vm):

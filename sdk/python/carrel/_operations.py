@@ -11,6 +11,7 @@ OPERATIONS: Dict[str, Tuple[str, str, Tuple[str, ...]]] = {
     "machine_resume": ("POST", "/v1/machines/{machine}/resume", ()),
     "machine_stop": ("POST", "/v1/machines/{machine}/stop", ()),
     "machine_hibernate": ("POST", "/v1/machines/{machine}/hibernate", ()),
+    "machine_move": ("POST", "/v1/machines/{machine}/move", ()),
     "machine_stats": ("GET", "/v1/machines/{machine}/stats", ()),
     "machine_changes": ("GET", "/v1/machines/{machine}/changes", ()),
     "net_show": ("GET", "/v1/machines/{machine}/net", ()),

@@ -746,6 +746,13 @@ class HibernateRequest(TypedDict):
     files_only: NotRequired[bool]
 
 
+class KindRequest(TypedDict):
+    # the new kind
+    kind: Literal["vm"]
+    # memory of the vm (default: the limit that was set for the box, or 512M)
+    mem: NotRequired[Union[float, str]]
+
+
 class ForkRequest(TypedDict):
     # number of new machines (default 1)
     count: NotRequired[int]

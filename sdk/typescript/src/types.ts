@@ -716,6 +716,13 @@ export interface HibernateRequest {
   files_only?: boolean;
 }
 
+export interface KindRequest {
+  /** the new kind */
+  kind: "vm";
+  /** memory of the vm (default: the limit that was set for the box, or 512M) */
+  mem?: number | string;
+}
+
 export interface ForkRequest {
   /** number of new machines (default 1) */
   count?: number;
@@ -1546,6 +1553,8 @@ export interface Operations {
   machine_stop: { params: { machine: string }; body: undefined; answer: Machine; event: never };
   /** Save the processes to disk: `unsupported` with the reason if the host cannot. With `files_only`, save the files and end the processes */
   machine_hibernate: { params: { machine: string }; body: HibernateRequest; answer: Machine; event: never };
+  /** Make a box a vm, with the same id, files, grants and rules; its processes end */
+  machine_move: { params: { machine: string }; body: KindRequest; answer: Machine; event: never };
   /** Show the resources that a machine uses */
   machine_stats: { params: { machine: string }; body: undefined; answer: Stats; event: never };
   /** Get descriptors of the changes in directories granted as copies (cow); unix socket only */
@@ -1771,6 +1780,7 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   machine_resume: ["POST", "/v1/machines/{machine}/resume"],
   machine_stop: ["POST", "/v1/machines/{machine}/stop"],
   machine_hibernate: ["POST", "/v1/machines/{machine}/hibernate"],
+  machine_move: ["POST", "/v1/machines/{machine}/move"],
   machine_stats: ["GET", "/v1/machines/{machine}/stats"],
   machine_changes: ["GET", "/v1/machines/{machine}/changes"],
   net_show: ["GET", "/v1/machines/{machine}/net"],

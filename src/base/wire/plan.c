@@ -62,7 +62,7 @@ static const struct {
     {PLAN_VOLUME, TEXT},
     {PLAN_PEEK, BY_ID | TEXT},
     {PLAN_BOOT, BY_ID | TEXT | LIMITS | GATE},
-    {PLAN_HALT, BY_ID},
+    {PLAN_HALT, BY_ID | CHANGED},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},
@@ -233,9 +233,9 @@ enum plan_type plan_reply(enum plan_type request) {
 size_t plan_found_print(const struct plan_found *f, char to[PLAN_FOUND_SIZE]) {
     int n = snprintf(to, PLAN_FOUND_SIZE,
                      "%s %s %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
-                     "\n",
+                     " %" PRIu64 "\n",
                      f->id, f->store[0] ? f->store : "-", f->image[0] ? f->image : "-", f->layer,
-                     f->mem_bytes, f->cpu_milli, f->pids, f->disk_bytes, f->left_ms);
+                     f->mem_bytes, f->cpu_milli, f->pids, f->disk_bytes, f->left_ms, f->vm);
     assert(n > 0 && n < PLAN_FOUND_SIZE);
     return (size_t)n;
 }
@@ -244,10 +244,12 @@ bool plan_found_parse(const char *line, struct plan_found *ret) {
     struct plan_found f = {.id = ""};
     char id[32] = "", store[32] = "-", image[PLAN_NAME_SIZE] = "-";
     static_assert(PLAN_NAME_SIZE == 64, "the width in the format below");
-    int n = sscanf(
-        line, "%31s %31s %63s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
-        id, store, image, &f.layer, &f.mem_bytes, &f.cpu_milli, &f.pids, &f.disk_bytes, &f.left_ms);
-    if ((n != 1 && n != 9) || !id_valid(id, strlen(id), 'm') ||
+    int n = sscanf(line,
+                   "%31s %31s %63s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+                   " %" SCNu64 " %" SCNu64,
+                   id, store, image, &f.layer, &f.mem_bytes, &f.cpu_milli, &f.pids, &f.disk_bytes,
+                   &f.left_ms, &f.vm);
+    if ((n != 1 && n != 9 && n != 10) || !id_valid(id, strlen(id), 'm') ||
         (strcmp(store, "-") != 0 && !id_valid(store, strlen(store), 's')))
         return false;
     memcpy(f.id, id, sizeof(f.id));

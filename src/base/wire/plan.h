@@ -108,7 +108,8 @@ enum plan_type {
      * answer says what is missing.
      */
     PLAN_BOOT, /* id, text, limits, gate       -> PLAN_TEXT + the standard error of QEMU */
-    PLAN_HALT, /* id                           -> PLAN_DONE; ends the vm. `busy`: ask again */
+    /* Ends the vm. changed: 1: the machine is a box from now on. `busy`: ask again */
+    PLAN_HALT, /* id, changed                  -> PLAN_DONE */
     /* This number never changes: spawners of every version answer it, at least with an error. */
     PLAN_HELLO = 63, /*                           -> PLAN_TEXT, its program_id() */
     PLAN_CREATED = 64,
@@ -213,6 +214,7 @@ struct plan_found {
     uint64_t layer;                                  /* number of its upper; 0: not known */
     uint64_t mem_bytes, cpu_milli, pids, disk_bytes; /* as asked for; 0: the default */
     uint64_t left_ms;                                /* rest of its lifetime; 0: no limit */
+    uint64_t vm;                                     /* 1: a vm runs in it */
 };
 
 enum { PLAN_FOUND_SIZE = 256 }; /* size of a line, with its newline and NUL */
@@ -236,7 +238,8 @@ struct plan_message {
     uint64_t frozen;  /* FREEZE */
     uint64_t port;    /* DIAL */
     uint64_t layer;   /* ROOT, MERGE, SAVE, COPY */
-    uint64_t changed; /* ROOT: enum plan_root; ROOT_IS: 1 if files changed, or if unknown */
+    uint64_t changed; /* HALT: see there; ROOT: enum plan_root; ROOT_IS: 1 if files changed, or if
+                         unknown */
     uint64_t cursor;  /* LIST: where to start; IDS: cursor of the next page, 0: none */
     struct plan_facts facts; /* FACTS_ARE */
     struct err error;        /* ERROR, with error_code beside it */

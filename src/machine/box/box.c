@@ -377,11 +377,15 @@ static void on_uppers(void *arg, const struct plan_message *m, struct fd_message
             break;
         b->m.uppers[number] = take_next(fds, &next);
     }
-    box_link_again(b);
+    if (!vm_leave_adopted(b))
+        box_link_again(b);
 }
 
-static void box_adopt(struct machine_host *h, const char *id, machine_made_fn *done, void *arg) {
+static void box_adopt(struct machine_host *h, const char *id, const struct machine_vm *vm,
+                      machine_made_fn *done, void *arg) {
     struct box *b = box_new(h, id, done, arg);
+    if (vm)
+        vm_new(b, vm);
     struct call *c = call_new(&b->m, NULL);
     spawner_ask(h->spawner, box_message(h, PLAN_UPPERS, id), NULL, 0, on_uppers, c);
 }
@@ -463,8 +467,11 @@ static void box_set_deadline(struct machine *m, uint64_t in_ms, machine_done_fn 
     spawner_ask(m->host->spawner, msg, NULL, 0, call_answered, c);
 }
 
-static void box_set_vm(struct machine *m, const struct machine_vm *vm) {
-    vm_new((struct box *)m, vm);
+static void box_move(struct machine *m, const struct machine_vm *vm, machine_move_fn *done,
+                     void *arg) {
+    struct call *c = call_new(m, arg);
+    c->move = done;
+    vm_move(c, vm);
 }
 
 const struct machine_driver box_driver = {
@@ -474,6 +481,7 @@ const struct machine_driver box_driver = {
     .list = box_list,
     .create = box_create,
     .adopt = box_adopt,
+    .move = box_move,
     .claim = box_claim,
     .destroy = box_destroy,
     .freeze = box_freeze,
@@ -499,7 +507,6 @@ const struct machine_driver box_driver = {
     .status = box_status,
     .listen = box_doors_listen,
     .dial = box_doors_dial,
-    .set_vm = box_set_vm,
     .lend = box_doors_lend,
     .let_go = box_let_go,
 };

@@ -19,6 +19,7 @@ struct call {
     machine_dial_fn *dial;
     machine_lend_fn *lend;
     machine_root_fn *root;
+    machine_move_fn *move;
     machine_copy_fn *copied;
     machine_view_fn *view;
     void *arg;
@@ -167,5 +168,11 @@ bool vm_is_booting(const struct vm *v);
 void vm_on_gone(struct box *b, const struct err *why);
 /* True if it was the connection to the guest of the box that was lost; it is closed then. */
 bool vm_outer_is_gone(struct box *b);
+/* Boots a vm in a box in which no program runs. After a failure the machine is a box as before. */
+void vm_move(struct call *c, const struct machine_vm *spec);
+/* True if the box has lost its own guest during a move, which then fails. */
+bool vm_box_is_gone(struct box *b);
+/* True if a vm runs in a machine that is adopted as a box. It is ended, then the box connected. */
+bool vm_leave_adopted(struct box *b);
 /* As box_root(). Ends everything in the vm, and boots it again with the new root. */
 void vm_root(struct call *c, const char *stack, uint32_t layer, unsigned how);

@@ -94,19 +94,15 @@ static void try_later(struct box *b) {
 void box_link_again(void *arg) {
     struct box *b = arg;
     struct err err;
-    /* An adopted machine is a vm if there is a port, which only QEMU has. */
-    int fd = box_connect(b->m.host, b->m.id, "port.sock");
-    bool is_port = fd != -ENOENT;
-    if (!is_port)
-        fd = b->vm ? -ENOENT : box_connect(b->m.host, b->m.id, "guest.sock");
+    int fd = box_connect(b->m.host, b->m.id, b->vm ? "port.sock" : "guest.sock");
     if (fd == -ENOENT || fd == -ECONNREFUSED) {
         err_set(&err, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
         box_end(b, &err);
         return;
     }
-    b->fresh = fd < 0    ? NULL
-               : is_port ? guest_open_port(b->m.host->loop, fd, box_on_gone, b, &err)
-                         : guest_open(b->m.host->loop, fd, box_on_gone, b, &err);
+    b->fresh = fd < 0  ? NULL
+               : b->vm ? guest_open_port(b->m.host->loop, fd, box_on_gone, b, &err)
+                       : guest_open(b->m.host->loop, fd, box_on_gone, b, &err);
     if (!b->fresh) {
         try_later(b);
         return;
@@ -149,7 +145,7 @@ static void on_alive(void *arg, const struct plan_message *m, struct fd_message 
  */
 void box_on_gone(void *arg) {
     struct box *b = arg;
-    if (vm_outer_is_gone(b))
+    if (vm_outer_is_gone(b) || vm_box_is_gone(b))
         return;
     struct guest *g = b->fresh ? b->fresh : b->m.guest;
     struct err why = *guest_why_gone(g);

@@ -17,17 +17,20 @@ enum {
     BOOT_MS = 180000, /* QEMU without KVM on a busy host */
     HALT_MS = 10000,
     HALT_STEP_MS = 10,
+    HALT_SLOW_MS = 500,
     CONSOLE_MAX = 300, /* bytes of QEMU's messages that an error has */
 };
-
-/* QEMU's own memory (most is its cache of translated code), virtiofsd and the caches of files. */
-#define VM_EXTRA_BYTES (384ull << 20)
 
 struct vm {
     struct guest *outer; /* guest of the box; NULL: not connected */
     int console;         /* standard error of QEMU; -1: unknown */
     bool is_booting;     /* QEMU is not there yet, or its guest has not replied */
     struct call *root;   /* a switch of the root, which boots again */
+    struct call *move;   /* a box that becomes this vm; after a failure it stays a box */
+    bool is_leaving;     /* the vm of a move that failed, or was not recorded, is being ended */
+    bool is_preparing;   /* a job that prepares the boot is under way */
+    struct err failure;  /* why the move failed */
+    char *warnings;      /* of a move */
     uint32_t layer;
     unsigned how;
     bool changed;
@@ -40,6 +43,7 @@ struct vm {
 };
 
 static void vm_halt_first(void *arg);
+static void vm_leave(struct box *b, const struct err *why);
 
 void vm_new(struct box *b, const struct machine_vm *spec) {
     if (!b->vm) {
@@ -53,7 +57,7 @@ void vm_new(struct box *b, const struct machine_vm *spec) {
 }
 
 void vm_fill_plan(const struct vm *v, struct plan *p) {
-    p->mem_bytes = v->mem_bytes + VM_EXTRA_BYTES;
+    p->mem_bytes = v->mem_bytes + LIMIT_VM_EXTRA;
     p->gate = 0; /* the gate's sockets are opened in the network of the vm, once that exists */
 }
 
@@ -64,6 +68,9 @@ void vm_free(struct vm *v) {
     close_fd(&v->console);
     if (v->root)
         call_free(v->root);
+    if (v->move)
+        call_free(v->move);
+    free(v->warnings);
     free(v);
 }
 
@@ -82,14 +89,27 @@ static void vm_read_console(struct vm *v, char ret[CONSOLE_MAX]) {
         ret[len - 1] = '\0';
 }
 
-/* Ends the machine: a vm that did not boot has no use. */
+/* Ends the machine: a vm that did not boot has no use. A machine that moves is a box again. */
 static void vm_fail(struct box *b, const struct err *err) {
     struct err why = *err;
+    if (b->vm->move) {
+        vm_leave(b, &why);
+        return;
+    }
     struct call *c = TAKE(b->vm->root);
     b->vm->is_booting = false;
     if (c)
         root_end(c, false, &why);
     box_end(b, &why);
+}
+
+static void vm_moved(struct call *c, const struct err *err) {
+    machine_move_fn *done = c->box ? c->move : NULL;
+    void *arg = c->arg;
+    char *warnings DEFER_FREE = c->box && c->box->vm ? TAKE(c->box->vm->warnings) : NULL;
+    call_free(c);
+    if (done)
+        done(arg, err ? NULL : warnings, err);
 }
 
 /* ---- booting ---- */
@@ -142,11 +162,15 @@ static void vm_on_first_word(void *arg, const struct frame *frame, const struct 
     (void)err; /* box_on_gone() is called next */
     if (!frame)
         return;
-    struct call *c = TAKE(b->vm->root);
+    struct call *root = TAKE(b->vm->root), *move = TAKE(b->vm->move);
     b->vm->is_booting = false;
+    if (move)
+        b->vm->outer = TAKE(b->m.guest);
     box_use_fresh(b);
-    if (c)
-        root_end(c, b->vm->changed, b->vm->is_refused ? &b->vm->refusal : NULL);
+    if (root)
+        root_end(root, b->vm->changed, b->vm->is_refused ? &b->vm->refusal : NULL);
+    if (move)
+        vm_moved(move, NULL);
 }
 
 static void vm_on_booted(void *arg, const struct plan_message *m, struct fd_message *fds,
@@ -155,7 +179,7 @@ static void vm_on_booted(void *arg, const struct plan_message *m, struct fd_mess
     struct box *b = c->box;
     struct err err;
     call_free(c);
-    if (!b)
+    if (!b || !b->vm || b->vm->is_leaving)
         return;
     if (!failed && fds->nfds != 1) {
         box_no_fds(&err, "cannot take the messages of QEMU");
@@ -167,7 +191,9 @@ static void vm_on_booted(void *arg, const struct plan_message *m, struct fd_mess
     }
     close_fd(&b->vm->console);
     b->vm->console = TAKE_FD(fds->fds[0]);
-    if (m->text[0] && b->made) {
+    if (m->text[0] && b->vm->move) {
+        b->vm->warnings = xstrdup(m->text);
+    } else if (m->text[0] && b->made) {
         char *both = NULL;
         if (asprintf(&both, "%s%s%s", b->warnings ? b->warnings : "",
                      b->warnings && b->warnings[0] ? "\n" : "", m->text) < 0)
@@ -194,8 +220,12 @@ static void vm_job_done(void *arg) {
     struct vm_job *j DEFER_FREE = arg;
     struct call *c = j->call;
     struct box *b = c->box;
-    const struct vm *v = b ? b->vm : NULL;
+    struct vm *v = b ? b->vm : NULL;
     struct vm_line line = {.has_net = true};
+    if (v)
+        v->is_preparing = false;
+    if (v && v->is_leaving)
+        b = NULL;
     if (b && !j->failed) {
         struct machine_host *h = b->m.host;
         struct plan_message *m = box_message(h, PLAN_BOOT, b->m.id);
@@ -223,7 +253,7 @@ static void vm_boot_begin(struct box *b) {
     const struct place *place = &b->m.host->place;
     struct vm_job *j = xnew(struct vm_job);
     *j = (struct vm_job){.call = call_new(&b->m, NULL), .fds = {-1, -1}};
-    b->vm->is_booting = true;
+    b->vm->is_booting = b->vm->is_preparing = true;
     snprintf(j->state_dir, sizeof(j->state_dir), "%s", place->home);
     snprintf(j->guest, sizeof(j->guest), "%s/carrel-guest", place->libexec);
     snprintf(j->kernel, sizeof(j->kernel), "%s", b->vm->kernel);
@@ -334,4 +364,84 @@ void vm_root(struct call *c, const char *stack, uint32_t layer, unsigned how) {
     v->halt_until_ms = loop_now_ms(b->m.host->loop) + HALT_MS;
     snprintf(v->stack, sizeof(v->stack), "%s", stack);
     vm_halt_first(b);
+}
+
+/* ---- a box becomes a vm ---- */
+
+void vm_move(struct call *c, const struct machine_vm *spec) {
+    struct box *b = c->box;
+    vm_new(b, spec);
+    b->vm->move = c;
+    vm_boot_begin(b);
+}
+
+/* True once the box has lost its own guest during a move. */
+bool vm_box_is_gone(struct box *b) {
+    if (!b->vm || !b->vm->move || !guest_why_gone(b->m.guest))
+        return false;
+    vm_leave(b, guest_why_gone(b->m.guest));
+    return true;
+}
+
+/* The machine is a box, whose own guest was never replaced, or is to be connected. */
+static void vm_left(struct box *b) {
+    struct vm *v = TAKE(b->vm);
+    struct call *c = TAKE(v->move);
+    struct err why = v->failure;
+    vm_free(v);
+    if (!c)
+        box_link_again(b);
+    else if (guest_why_gone(b->m.guest))
+        box_on_gone(b);
+    if (c)
+        vm_moved(c, &why);
+}
+
+static void vm_ask_leave(void *arg);
+
+/* The vm may not stay, so there is no end to asking. */
+static void vm_on_left(void *arg, const struct plan_message *m, struct fd_message *fds,
+                       const struct err *failed) {
+    struct call *c = arg;
+    struct box *b = c->box;
+    (void)m, (void)fds;
+    call_free(c);
+    if (!b)
+        return;
+    bool gone = failed && (failed->code == ERR_GONE || failed->code == ERR_NOT_FOUND);
+    bool late = loop_now_ms(b->m.host->loop) >= b->vm->halt_until_ms;
+    if ((failed && !gone) || b->vm->is_preparing)
+        box_after(b, late ? HALT_SLOW_MS : HALT_STEP_MS, vm_ask_leave);
+    else
+        vm_left(b);
+}
+
+static void vm_ask_leave(void *arg) {
+    struct box *b = arg;
+    struct machine_host *h = b->m.host;
+    struct plan_message *m = box_message(h, PLAN_HALT, b->m.id);
+    m->changed = 1;
+    spawner_ask(h->spawner, m, NULL, 0, vm_on_left, call_new(&b->m, NULL));
+}
+
+static void vm_leave(struct box *b, const struct err *why) {
+    struct vm *v = b->vm;
+    if (v->is_leaving)
+        return;
+    v->is_leaving = v->is_booting = true;
+    v->failure = *why;
+    v->halt_until_ms = loop_now_ms(b->m.host->loop) + HALT_MS;
+    guest_free(TAKE(b->fresh));
+    vm_ask_leave(b);
+}
+
+bool vm_leave_adopted(struct box *b) {
+    struct err none = {.code = ERR_GONE};
+    int fd DEFER_CLOSE = b->vm ? -ENOENT : box_connect(b->m.host, b->m.id, "port.sock");
+    if (fd == -ENOENT)
+        return false;
+    const struct machine_vm spec = {.hostname = "", .kernel = ""};
+    vm_new(b, &spec);
+    vm_leave(b, &none);
+    return true;
 }

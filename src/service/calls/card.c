@@ -115,6 +115,16 @@ static bool card_models(const json_t *card, struct buf *to) {
     return ok && buf_addf(to, ".\n");
 }
 
+static bool card_kernel(const json_t *card, struct buf *to) {
+    return strcmp(card_text(card, "kind"), "box") != 0 ||
+           buf_addf(
+               to,
+               "You share the host's kernel, so you cannot mount filesystems or make namespaces. "
+               "If your work needs that, ask your owner for `carrel move --kind vm %s`: this "
+               "machine becomes a vm with the same files, and its programs end.\n",
+               card_text(card, "machine"));
+}
+
 bool service_card(struct service *s, const char *machine, struct buf *to) {
     struct buf text DEFER(buf_done) = BUF(CARD_MAX);
     json_t *card DEFER(json_decrefp) =
@@ -124,7 +134,7 @@ bool service_card(struct service *s, const char *machine, struct buf *to) {
                     card_text(card, "machine"), card_text(card, "kind"),
                     card_text(card, "image")) &&
            card_limits(card, to) && card_network(card, to) && card_grants(card, to) &&
-           card_models(card, to) &&
+           card_models(card, to) && card_kernel(card, to) &&
            buf_addf(to, "Your owner reviews what you change. The command `carrel` in the machine "
                         "shows this text (`carrel me`) and asks your owner (`carrel ask "
                         "QUESTION`).\n");

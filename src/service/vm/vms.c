@@ -1,8 +1,12 @@
 #include "service/vm/vms.h"
 
+#include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/limits.h"
+#include "base/wire/vm_programs.h"
+#include "io/vm/kernel.h"
 
 #define VM_MEM_MIN (128ull << 20)
 
@@ -33,9 +37,44 @@ int vm_check_request(const struct machine_request *r, struct err *err) {
         err_set(err, ERR_UNSUPPORTED, "a vm does not support a limit of processes (--pids)");
         return err_remedy(err, "leave it out: the vm's own kernel counts its processes");
     }
-    if (r->limits.mem.is && r->limits.mem.value < VM_MEM_MIN) {
+    return r->limits.mem.is ? vm_check_memory(r->limits.mem.value, err) : 0;
+}
+
+int vm_check_memory(uint64_t mem_bytes, struct err *err) {
+    uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (mem_bytes < VM_MEM_MIN) {
         err_set(err, ERR_INVALID, "the memory of a vm must be at least 128M");
         return err_remedy(err, "use a higher --mem, or --kind box");
+    }
+    if (mem_bytes + LIMIT_VM_EXTRA <= host)
+        return 0;
+    err_set(err, ERR_LIMIT,
+            "a vm with %" PRIu64 "M of memory and QEMU do not fit into the %" PRIu64
+            "M of this host",
+            mem_bytes >> 20, host >> 20);
+    return err_remedy(err, "use a lower --mem, or --kind box");
+}
+
+static int vm_check_program(const char *path, const char *package, struct err *err) {
+    if (access(path, X_OK) == 0)
+        return 0;
+    err_set(err, ERR_UNSUPPORTED, "a vm needs %s, which is not installed on this host", path);
+    return err_remedy(err, "apt install %s", package);
+}
+
+int vm_check_host(const char *kernel, struct err *err) {
+    struct kernel found;
+    struct modules modules;
+    if (geteuid() != 0) {
+        err_set(err, ERR_UNSUPPORTED, "a vm needs a daemon that runs as root");
+        return err_remedy(err, "use a box, or run the daemon as root");
+    }
+    if (vm_check_program(VM_QEMU, VM_QEMU_PACKAGE, err) < 0 ||
+        vm_check_program(VM_VIRTIOFSD, VM_VIRTIOFSD_PACKAGE, err) < 0)
+        return -1;
+    if (kernel_find(kernel, &found, &modules, err) < 0) {
+        err->code = ERR_UNSUPPORTED; /* nothing that the request names was not found */
+        return -1;
     }
     return 0;
 }

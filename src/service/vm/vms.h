@@ -14,5 +14,9 @@ const struct machine_vm *live_vm(const struct live *l, struct machine_vm *ret);
 int vm_check_request(const struct machine_request *r, struct err *err);
 /* Refuses changes of limits that would need another boot. */
 int vm_check_limits(const struct live *l, const struct machine_request *r, struct err *err);
+/* Refuses a vm with this much memory: too little for a kernel, or more than this host has. */
+int vm_check_memory(uint64_t mem_bytes, struct err *err);
+/* Blocks. `unsupported`: this host cannot run vms. kernel: of carrel.conf; empty: of the host. */
+int vm_check_host(const char *kernel, struct err *err);
 /* Memory of a vm for which no limit is given. */
 uint64_t vm_default_mem(const char *kind, uint64_t otherwise);

@@ -205,11 +205,15 @@ static void vm_try_process(int pid, void *arg) {
     f->box->vm_tap = net.tap;
 }
 
-int vm_netns(struct spawner *s, struct box *box) {
+bool vm_is_booted(const struct spawner *s, const struct box *box) {
     char path[ID_SIZE + 16];
-    struct search f = {.box = box};
     snprintf(path, sizeof(path), "%s/port.sock", box->id);
-    if (box->vm_tap < 0 && faccessat(s->boxes, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+    return faccessat(s->boxes, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+int vm_netns(struct spawner *s, struct box *box) {
+    struct search f = {.box = box};
+    if (box->vm_tap < 0 && vm_is_booted(s, box))
         cgroup_each_pid(&s->cgroups, box->cgroup, vm_try_process, &f);
     return box->vm_netns >= 0 ? box->vm_netns : -ENOENT;
 }
@@ -233,5 +237,9 @@ int vm_halt(struct spawner *s, struct plan_message *m, struct err *err) {
         return err_set(err, ERR_BUSY, "the processes of vm '%s' are ending", f.box->id);
     snprintf(path, sizeof(path), "%s/port.sock", f.box->id);
     unlinkat(s->boxes, path, 0);
+    if (m->changed) {
+        close_fd(&f.box->vm_netns);
+        close_fd(&f.box->vm_tap);
+    }
     return 0;
 }

@@ -18,8 +18,14 @@
 int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *in, int *ret,
             struct err *err);
 
-/* Handles the request HALT: ends all processes of a vm. `busy`: some are still ending. */
+/*
+ * Handles the request HALT: ends all processes of a vm. `busy`: some are still ending. With
+ * m->changed also its network ends, and the box is no vm any more.
+ */
 int vm_halt(struct spawner *s, struct plan_message *m, struct err *err);
+
+/* True if a vm was booted in the box and not ended since. */
+bool vm_is_booted(const struct spawner *s, const struct box *box);
 
 /* The network namespace of a vm, which the box owns; -ENOENT: the box is not a vm or has none. */
 int vm_netns(struct spawner *s, struct box *box);

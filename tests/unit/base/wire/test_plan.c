@@ -282,7 +282,8 @@ static void what_a_list_tells_survives(void **state) {
          .cpu_milli = UINT64_MAX,
          .pids = UINT64_MAX,
          .disk_bytes = UINT64_MAX,
-         .left_ms = UINT64_MAX},
+         .left_ms = UINT64_MAX,
+         .vm = 1},
     };
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
         char line[PLAN_FOUND_SIZE];

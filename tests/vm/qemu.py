@@ -1,0 +1,25 @@
+"""Processes of vms on the host."""
+import pathlib
+
+
+def processes(*words):
+    """Pids whose command line has all words."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().decode(errors="replace") if entry.name.isdigit() else ""
+        except OSError:
+            continue
+        if line and all(word in line for word in words):
+            found.append(int(entry.name))
+    return found
+
+
+def qemu_of(machine_name):
+    return processes("qemu-system-", f"carrel.hostname={machine_name} ")
+
+
+def virtiofsd_of(qemu):
+    """The virtiofsd that started this QEMU."""
+    status = pathlib.Path(f"/proc/{qemu}/status").read_text()
+    return int(status.split("PPid:")[1].split()[0])
