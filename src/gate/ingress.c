@@ -135,14 +135,21 @@ static void ingress_refuse(struct visit *v, int status, const char *why) {
     ingress_answer(v, status, why, NULL);
 }
 
+/* A cookie of the page that shows this host in a frame, which pages of other sites do not share. */
+static const char *cookie_rules(const struct visit *v) {
+    if (ingress_in_frame(&v->head))
+        return "SameSite=None; Secure; Partitioned";
+    return v->ingress->tls ? "SameSite=Strict; Secure" : "SameSite=Strict";
+}
+
 /* Moves a token from the URL into a cookie of this host. */
 static void move_token(struct visit *v, struct http_text token) {
     const struct http_head *h = &v->head;
     struct buf cookie DEFER(buf_done) = BUF(512), to DEFER(buf_done) = BUF(HEAD_OUT_MAX);
     bool other_host = h->path.n > 1 && strchr("/\\", h->path.s[1]);
     bool reads = http_text_is(h->method, "GET") || http_text_is(h->method, "HEAD");
-    bool ok = buf_addf(&cookie, INGRESS_COOKIE "=%.*s; Path=/; HttpOnly; SameSite=Strict%s",
-                       (int)token.n, token.s, v->ingress->tls ? "; Secure" : "") &&
+    bool ok = buf_addf(&cookie, INGRESS_COOKIE "=%.*s; Path=/; HttpOnly; %s", (int)token.n, token.s,
+                       cookie_rules(v)) &&
               (other_host ? buf_add(&to, "/", 1) : ingress_put_target(h, &to));
     if (!ok)
         ingress_refuse(v, 400, "the URL is too long\n");
@@ -354,6 +361,10 @@ static void ingress_take(struct visit *v) {
     }
     if (h->upgrade && token.n && !ingress_origin_ok(h)) {
         ingress_refuse(v, 403, "a page from another origin may not open a websocket here\n");
+        return;
+    }
+    if (token.n && tokens.in_cookie && ingress_foreign(h)) {
+        ingress_refuse(v, 403, "a page from another site may not use the token of this browser\n");
         return;
     }
     v->out = BUF(HEAD_OUT_MAX);

@@ -94,7 +94,7 @@ void ingress_tokens_find(const struct http_head *h, struct ingress_tokens *ret) 
         if (is_token_field(h->fields[i].name))
             ingress_head_add(ret, h->fields[i].value);
         else if (http_text_is_like(h->fields[i].name, "Cookie"))
-            add_pairs(ret, h->fields[i].value, ";,", INGRESS_COOKIE);
+            ret->in_cookie |= add_pairs(ret, h->fields[i].value, ";,", INGRESS_COOKIE);
     }
     ret->in_query = add_pairs(ret, h->query, "&;", INGRESS_QUERY);
 }
@@ -201,4 +201,20 @@ bool ingress_origin_ok(const struct http_head *h) {
             return true;
     }
     return false;
+}
+
+/* Browsers send these fields to each origin on which they keep cookies that are Secure. */
+static bool fetch_is(const struct http_head *h, const char *field, const char *value) {
+    struct http_text t = http_field_only(h, field);
+    return t.s && http_text_is_like(t, value);
+}
+
+bool ingress_in_frame(const struct http_head *h) {
+    return fetch_is(h, "Sec-Fetch-Dest", "iframe");
+}
+
+bool ingress_foreign(const struct http_head *h) {
+    bool reads = http_text_is(h->method, "GET") || http_text_is(h->method, "HEAD");
+    return fetch_is(h, "Sec-Fetch-Site", "cross-site") &&
+           !(reads && fetch_is(h, "Sec-Fetch-Mode", "navigate"));
 }

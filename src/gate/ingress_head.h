@@ -18,7 +18,7 @@ enum { INGRESS_TOKENS_MAX = 32 };
 struct ingress_tokens {
     struct http_text list[INGRESS_TOKENS_MAX];
     size_t count, all; /* all > count: the request has more tokens than the list can hold */
-    bool in_query;
+    bool in_query, in_cookie;
 };
 
 void ingress_tokens_find(const struct http_head *h, struct ingress_tokens *ret);
@@ -35,3 +35,9 @@ void ingress_mask(struct buf *head, struct http_text token);
 /* Whether the request may open a websocket: a web page of another origin must not use the cookie of
  * this host. */
 bool ingress_origin_ok(const struct http_head *h);
+/* Whether the request loads a page into a frame of another page, such as a preview. Only there may
+ * a cookie be sent by pages of other sites. */
+bool ingress_in_frame(const struct http_head *h);
+/* Whether a page of another site makes the request, other than by opening a page: the cookie of a
+ * preview does not allow that. */
+bool ingress_foreign(const struct http_head *h);

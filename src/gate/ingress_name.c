@@ -52,6 +52,7 @@ bool ingress_door_read(struct http_text host, const char *domain, struct ingress
     return true;
 }
 
+/* The default port of the scheme is left out. */
 static bool put_port(struct buf *out, bool tls, uint16_t listens) {
     return listens == (tls ? HTTPS_PORT : HTTP_PORT) || buf_addf(out, ":%u", listens);
 }
@@ -59,6 +60,11 @@ static bool put_port(struct buf *out, bool tls, uint16_t listens) {
 bool ingress_domain_put(struct buf *out, const char *domain, bool tls, uint16_t listens) {
     return buf_addf(out, "%s", *domain ? domain : INGRESS_DOMAIN + 1) &&
            put_port(out, tls, listens);
+}
+
+bool ingress_origins_put(struct buf *out, const char *domain, bool tls, uint16_t listens) {
+    return buf_addf(out, "%s://*.", tls ? "https" : "http") &&
+           ingress_domain_put(out, domain, tls, listens);
 }
 
 bool ingress_name_put(struct buf *out, const struct ingress_door *door, const char *domain,

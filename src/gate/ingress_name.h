@@ -29,3 +29,5 @@ bool ingress_domain_put(struct buf *out, const char *domain, bool tls, uint16_t 
 /* Writes the URL of a port, "/" at its end. `listens` is the port of the listener. */
 bool ingress_name_put(struct buf *out, const struct ingress_door *door, const char *domain,
                       bool tls, uint16_t listens);
+/* Writes the origins of all ports, as a Content-Security-Policy names them. */
+bool ingress_origins_put(struct buf *out, const char *domain, bool tls, uint16_t listens);

@@ -68,6 +68,17 @@ const own = {
       await new Promise((done) => setTimeout(done, 50));
     }
   },
+  // The value of an expression in the frame whose URL begins so, once it is there.
+  async framed(name, url, expression) {
+    const { page } = tabs.get(name);
+    for (const end = Date.now() + patience; Date.now() < end; ) {
+      const frame = page.frames().find((f) => f.url().startsWith(url));
+      const value = frame && (await frame.evaluate(expression).catch(() => undefined));
+      if (value) return value;
+      await new Promise((done) => setTimeout(done, 50));
+    }
+    throw new Error("the frame did not show it");
+  },
   async download(name, selector) {
     const { page } = tabs.get(name);
     const [file] = await Promise.all([page.waitForEvent("download"), page.click(selector)]);

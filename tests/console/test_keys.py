@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import urllib.parse
 
 import pytest
 
@@ -392,10 +393,19 @@ def test_the_page_has_a_strict_policy(daemon):
         for part in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'", "base-uri 'none'",
                      "form-action 'none'", "require-trusted-types-for 'script'"):
             assert part in policy, part
-        assert "unsafe" not in policy and "http" not in policy
+        assert "unsafe" not in policy and "http" not in policy and "frame-src 'none'" in policy
         assert headers["X-Content-Type-Options"] == "nosniff" and headers["Cross-Origin-Opener-Policy"] == "same-origin"
         assert headers["Cross-Origin-Resource-Policy"] == "same-origin" and headers["Referrer-Policy"] == "no-referrer"
         assert "Access-Control-Allow-Origin" not in headers and "Set-Cookie" not in headers
+
+
+def test_the_page_may_show_exposed_ports_in_frames_and_nothing_else(daemon):
+    page = daemon.open()
+    url = urllib.parse.urlsplit(daemon.post(f"/v1/machines/{daemon.machine()}/exposures", {"port": 8000})["url"])
+    frames = f"http://*.localhost:{url.port}"
+    assert url.hostname.endswith(".localhost") and page.post("/console/me")["frames"] == frames
+    _, headers, _ = raw(daemon.port, "GET", "/")
+    assert f"; frame-src {frames}; " in headers["Content-Security-Policy"]
 
 
 def test_without_the_bundle_the_daemon_says_how_to_get_it(daemon):

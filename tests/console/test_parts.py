@@ -103,6 +103,49 @@ def test_a_port_is_exposed_at_another_origin_and_closed(tab, daemon, box):
     tab.reads("No port can be reached from outside.")
 
 
+SITE = """
+import http.server
+PAGE = b'''<!doctype html><title>shop</title><p id=told>nothing</p><script>
+const tries = { parent: () => parent.document.title, top: () => { top.location = "/gone"; }, open: () => open("/").name, storage: () => parent.sessionStorage };
+const done = [];
+for (const [name, run] of Object.entries(tries)) try { run(); done.push(name); } catch {}
+fetch("/api", { method: "POST", body: "x" }).then((a) => a.text()).then((text) => { told.textContent = `${text}; done: ${done}`; });
+</script>'''
+class Web(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        text = PAGE if self.command == "GET" else b"saved"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+    do_POST = do_GET
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Web).serve_forever()
+"""
+
+
+def test_a_preview_shows_the_port_and_keeps_it_out_of_the_page(tab, daemon, box):
+    """The page of the machine works in its frame, with its own requests, and reaches nothing of the console."""
+    daemon.put(f"/v1/machines/{box}/files", SITE.encode(), path="/home/user/site.py")
+    daemon.post(f"/v1/machines/{box}/execs", {"argv": ["python3", "/home/user/site.py"], "background": True})
+    daemon.until(lambda: daemon.exec(box, "curl -s -o /dev/null http://127.0.0.1:8000/")["exec"]["status"] == 0)
+    show(tab, box, "grants")
+    tab.click("text=Expose a port")
+    tab.fill("dialog input", "8000")
+    tab.click("dialog button:text('Expose')")
+    tab.click("[aria-label=Ports] button:text('Preview')")
+    tab.shown("iframe.preview")
+    assert tab.framed(f"http://8000-{box}.localhost", "told.textContent !== 'nothing' && told.textContent") == "saved; done: "
+    assert tab.evaluate("location.hash").startswith(f"#/machines/{box}")
+    assert tab.axe() == []
+    tab.click("[aria-label='Preview of port 8000'] button:text('Close')")
+    tab.gone("iframe")
+    tab.click("text=Log out")
+    assert tab.evaluate("sessionStorage.length") == 0
+    assert all("sandboxed" in fault for fault in tab.faults())  # what the page tried, and the browser refused
+
+
 def test_no_part_has_serious_findings_of_axe(tab, daemon, box):
     daemon.exec(box, "echo one >note; curl -sS -m 9 https://wanted.example/x; true")
     parts = {"timeline": ".step", "terminals": ".bar button:text('New terminal')", "commands": ".command",

@@ -312,6 +312,21 @@ def test_a_page_of_another_origin_opens_no_websocket(daemon, box, token):
         assert knock(f"Origin: {origin}") == 403, origin
 
 
+def test_a_preview_gets_a_cookie_of_its_own_that_only_opens_pages(daemon, box, token):
+    """In a frame of another site a browser sends no strict cookie. The one that it sends opens pages, nothing else."""
+    frame = {"Sec_Fetch_Dest": "iframe", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Site": "cross-site"}
+    answer, _ = daemon.visit(box, f"/?carrel_token={token}", **frame)
+    cookie = answer.headers["Set-Cookie"]
+    assert answer.status == 302 and all(f"; {rule}" in cookie for rule in ("HttpOnly", "SameSite=None", "Secure", "Partitioned"))
+    pair = cookie.split(";")[0]
+    assert daemon.visit(box, Cookie=pair, **frame)[0].status == 200
+    own = {"Sec_Fetch_Dest": "empty", "Sec_Fetch_Mode": "cors", "Sec_Fetch_Site": "same-origin"}
+    assert daemon.visit(box, Cookie=pair, method="POST", body="x", **own)[0].status == 200
+    for method, more in (("POST", {}), ("GET", {"Sec_Fetch_Mode": "no-cors", "Sec_Fetch_Dest": "image"})):
+        answer, text = daemon.visit(box, Cookie=pair, method=method, **{**frame, **more})
+        assert answer.status == 403 and b"another site" in text
+
+
 def taint(daemon, box, tmp_path):
     thing = tmp_path / "theirs"
     thing.write_text("x")

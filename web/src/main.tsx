@@ -4,7 +4,7 @@ import { pending, pendingWatch } from "./approvals";
 import { connected, eventsRun } from "./events";
 import { pages } from "./pages";
 import { href, go, route } from "./router";
-import { ended, logOut, sessionStart, who } from "./session";
+import { ended, logOut, sessionLoad, who } from "./session";
 import "./style.css";
 import { type Theme, theme, themeSet, themeStart } from "./theme";
 import { OpenedDialog } from "./ui/dialog";
@@ -93,6 +93,6 @@ function App() {
 
 themeStart();
 keysStart();
-sessionStart()
+sessionLoad()
   .catch(() => (ended.value = "The daemon cannot be reached. Reload the page to try again."))
   .finally(() => render(<App />, document.getElementById("app")!));

@@ -1,6 +1,7 @@
 // The session of this tab: a one-time link in the fragment becomes a token in sessionStorage.
 // The token is sent in the header Authorization only; it is never part of a URL.
 import { signal } from "@preact/signals";
+import { portUrlsForget } from "./ports";
 
 const KEY = "carrel.token";
 
@@ -8,11 +9,19 @@ export interface Who {
   owner: string;
   admin: boolean;
   ships: boolean; // `carrel console` of this owner runs and ships what is ordered here
+  frames: string; // origins of exposed ports, as the policy of the page names them
   expires_ms: number;
 }
 
 export const who = signal<Who | null>(null);
 export const ended = signal("");
+
+let loaded = ""; // `frames` when the page was loaded
+
+/** The origins that the policy of this page allows in frames. */
+export function frames(): string {
+  return loaded;
+}
 
 export function token(): string | null {
   return sessionStorage.getItem(KEY);
@@ -20,6 +29,7 @@ export function token(): string | null {
 
 export function sessionEnd(reason: string): void {
   sessionStorage.removeItem(KEY);
+  portUrlsForget();
   who.value = null;
   ended.value = reason;
 }
@@ -51,6 +61,12 @@ export async function sessionStart(): Promise<void> {
   } else if (token()) {
     await sessionRefresh();
   }
+}
+
+/** Once, when the page has been loaded. */
+export async function sessionLoad(): Promise<void> {
+  await sessionStart();
+  loaded = who.value?.frames ?? "";
 }
 
 export async function sessionRefresh(): Promise<void> {

@@ -151,6 +151,7 @@ export interface Grant {
 export interface Port {
   port: number;
   url: string;
+  public?: boolean;
 }
 
 export interface AuditRecord {

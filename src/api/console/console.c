@@ -10,9 +10,10 @@
 #include "base/defer.h"
 #include "service/console/console.h"
 #include "service/console/orders.h"
+#include "service/net/expose.h"
 #include "service/tickets.h"
 
-enum { BODY_MAX = 8 << 20 };
+enum { BODY_MAX = 8 << 20, FRAMES_MAX = 320 };
 
 struct console_face {
     struct service *service;
@@ -61,9 +62,12 @@ void console_refuse(struct http_exchange *x, const struct err *err) {
 }
 
 static void put_who(struct jot *j, const struct service *s, const struct caller *who) {
+    struct buf frames DEFER(buf_done) = BUF(FRAMES_MAX);
     jot_string(j, "owner", who->owner);
     jot_bool(j, "admin", who->scopes & SCOPE_ADMIN);
     jot_bool(j, "ships", service_order_worker(s, who->owner));
+    service_expose_origins(s, &frames);
+    jot_string(j, "frames", frames.len ? frames.data : "");
     jot_u64(j, "expires_ms", (uint64_t)service_console_expires_ms(s, who));
 }
 
@@ -223,6 +227,8 @@ bool console_face_take(struct console_face *f, struct http_exchange *x) {
     bool reads = http_text_is(x->head->method, "GET") || http_text_is(x->head->method, "HEAD");
     if (!reads || (!http_text_is(path, "/") && !(path.n > 8 && memcmp(path.s, "/assets/", 8) == 0)))
         return false;
-    page_files_serve(f->files, x);
+    struct buf frames DEFER(buf_done) = BUF(FRAMES_MAX);
+    service_expose_origins(f->service, &frames);
+    page_files_serve(f->files, x, frames.data);
     return true;
 }

@@ -30,4 +30,5 @@ struct page_files;
 
 struct page_files *page_files_new(const char *dir);
 void page_files_free(struct page_files *p);
-void page_files_serve(struct page_files *p, struct http_exchange *x);
+/* frames: the origins that the page may show in frames; NULL: none. */
+void page_files_serve(struct page_files *p, struct http_exchange *x, const char *frames);

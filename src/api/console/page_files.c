@@ -15,7 +15,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 
-enum { PAGE_FILES_MAX = 64, PAGE_FILE_MAX = 4 << 20, PAGE_NAME_SIZE = 128 };
+enum { PAGE_FILES_MAX = 64, PAGE_FILE_MAX = 4 << 20, PAGE_NAME_SIZE = 128, PAGE_FRAMES_SIZE = 320 };
 
 struct page_file {
     char path[PAGE_NAME_SIZE]; /* as in a request: "/", "/assets/index-3f.js" */
@@ -28,9 +28,10 @@ struct page_files {
     size_t count;
 };
 
-static const char csp[] =
+/* %s: the origins of frames. */
+static const char csp_form[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
-    "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "font-src 'self'; connect-src 'self'; frame-src %s; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 static const struct {
@@ -128,7 +129,9 @@ static const char *page_type(const char *path) {
 }
 
 static void page_reply(struct http_exchange *x, int status, const char *type, const char *encoding,
-                       bool for_ever, const void *body, size_t n) {
+                       bool for_ever, const char *frames, const void *body, size_t n) {
+    char csp[sizeof(csp_form) + PAGE_FRAMES_SIZE];
+    snprintf(csp, sizeof(csp), csp_form, frames && *frames ? frames : "'none'");
     const struct http_pair fields[] = {
         {"Content-Type", type},
         {"Content-Security-Policy", csp},
@@ -149,10 +152,10 @@ static void page_missing(struct http_exchange *x) {
         "The console is not built into this daemon.\n\n"
         "In a source tree, run `make web` (it needs npm) and load this page again.\n"
         "The API is below /v1/; /v1/openapi.json describes it.\n";
-    page_reply(x, 404, "text/plain; charset=utf-8", NULL, false, text, sizeof(text) - 1);
+    page_reply(x, 404, "text/plain; charset=utf-8", NULL, false, NULL, text, sizeof(text) - 1);
 }
 
-void page_files_serve(struct page_files *p, struct http_exchange *x) {
+void page_files_serve(struct page_files *p, struct http_exchange *x, const char *frames) {
     static const char assets[] = "/assets/";
     if (p->count == 0)
         page_files_read(p); /* the page may have been built since */
@@ -163,7 +166,8 @@ void page_files_serve(struct page_files *p, struct http_exchange *x) {
         bool packed = f->gzip.len && http_list_has(x->head, "Accept-Encoding", "gzip");
         const struct buf *body = packed ? &f->gzip : &f->plain;
         page_reply(x, 200, page_type(f->path), packed ? "gzip" : NULL,
-                   strncmp(f->path, assets, sizeof(assets) - 1) == 0, body->data, body->len);
+                   strncmp(f->path, assets, sizeof(assets) - 1) == 0, frames, body->data,
+                   body->len);
         return;
     }
     page_missing(x);

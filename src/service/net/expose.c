@@ -231,6 +231,12 @@ static void put_url(struct jot *j, const struct live *l, uint16_t port, const ch
     jot_string(j, "url", ok ? url.data : "");
 }
 
+void service_expose_origins(const struct service *s, struct buf *out) {
+    uint16_t listens = ingress_port(s->net->ingress);
+    if (listens)
+        ingress_origins_put(out, s->conf->domain, *s->conf->certificate, listens);
+}
+
 static void expose_list(struct live *l, service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(TEXT_MAX);
     struct jot j = JOT(&text);

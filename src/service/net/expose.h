@@ -21,6 +21,9 @@ void service_expose(struct service *s, const struct caller *who, const char *mac
 /* Answers {"machine","exposures":[{"port","url"}]}. */
 void service_expose_list(struct service *s, const struct caller *who, const char *machine,
                          service_net_fn *done, void *arg);
+/* Writes the origins of exposed ports, as a Content-Security-Policy names them; nothing while no
+ * port has been exposed. */
+void service_expose_origins(const struct service *s, struct buf *out);
 void service_expose_remove(struct service *s, const struct caller *who, const char *machine,
                            uint16_t port, service_net_fn *done, void *arg);
 

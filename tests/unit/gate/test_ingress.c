@@ -117,6 +117,60 @@ static void a_websocket_is_opened_by_its_own_origin_only(void **state) {
     }
 }
 
+static void a_preview_opens_pages_and_other_sites_do_nothing_else(void **state) {
+    static const struct {
+        const char *method, *fields;
+        bool in_frame, foreign;
+    } rows[] = {
+        {"GET", "", false, false},
+        {"POST", "", false, false},
+        {"GET",
+         "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n",
+         true, false},
+        {"GET",
+         "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n",
+         false, false},
+        {"POST",
+         "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n",
+         true, true},
+        {"GET",
+         "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image\r\n",
+         false, true},
+        {"GET", "Sec-Fetch-Site: cross-site\r\n", false, true},
+        {"POST", "Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: cors\r\n", false, false},
+        {"POST", "Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: cors\r\n", false, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        char text[512];
+        struct http_head h;
+        snprintf(text, sizeof(text), "%s / HTTP/1.1\r\nHost: h\r\n%s\r\n", rows[i].method,
+                 rows[i].fields);
+        parse(text, HTTP_REQUEST, &h);
+        if (ingress_in_frame(&h) != rows[i].in_frame || ingress_foreign(&h) != rows[i].foreign)
+            fail_msg("%s", text);
+    }
+}
+
+static void the_origins_of_all_ports_have_one_name(void **state) {
+    static const struct {
+        const char *domain, *origins;
+        bool tls;
+        uint16_t listens;
+    } rows[] = {
+        {"", "http://*.localhost:7071", false, 7071},
+        {"", "http://*.localhost", false, 80},
+        {"boxes.example", "https://*.boxes.example", true, 443},
+        {"boxes.example", "https://*.boxes.example:80", true, 80},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct buf out DEFER(buf_done) = BUF(256);
+        assert_true(ingress_origins_put(&out, rows[i].domain, rows[i].tls, rows[i].listens));
+        assert_string_equal(out.data, rows[i].origins);
+    }
+}
+
 static void an_answer_is_the_last_of_its_connection(void **state) {
     static const char text[] = "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nKeep-Alive: "
                                "timeout=9\r\nContent-Length: 1\r\n\r\n";
@@ -228,6 +282,8 @@ static void a_taken_default_port_is_replaced_and_a_named_one_is_not(void **state
 UNIT_MAIN(cmocka_unit_test(every_credential_is_found_and_left_out),
           cmocka_unit_test(too_many_are_noticed), cmocka_unit_test(a_token_elsewhere_becomes_stars),
           cmocka_unit_test(a_websocket_is_opened_by_its_own_origin_only),
+          cmocka_unit_test(a_preview_opens_pages_and_other_sites_do_nothing_else),
+          cmocka_unit_test(the_origins_of_all_ports_have_one_name),
           cmocka_unit_test(an_answer_is_the_last_of_its_connection),
           cmocka_unit_test(the_domain_has_the_port_of_an_unusual_listener),
           cmocka_unit_test(a_name_leads_to_a_port_of_a_machine),

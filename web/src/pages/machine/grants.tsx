@@ -1,12 +1,13 @@
-// What a machine was given: granted objects, which can be revoked, and ports that can be reached.
+// What a machine was given: granted objects, which can be revoked. Its ports are in ports.tsx.
 import { useState } from "preact/hooks";
 import { api, at } from "../../api";
-import type { Grant, Port } from "../../types";
-import { Act, Badge, Copy, Empty, Field, Loading, Problem } from "../../ui/basics";
+import type { Grant } from "../../types";
+import { Act, Badge, Empty, Field, Loading, Problem } from "../../ui/basics";
 import { FormDialog, openDialog } from "../../ui/dialog";
 import { shown, time } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import type { PartProps } from "./machine";
+import { Ports } from "./ports";
 
 function SecretForm({ path, done, close }: { path: string; done: () => void; close: () => void }) {
   const secrets = useLoad((signal) => api.get<{ secrets: { name: string }[] }>("/v1/secrets", {}, signal), []);
@@ -31,65 +32,6 @@ function SecretForm({ path, done, close }: { path: string; done: () => void; clo
         <input value={host} onInput={(e) => setHost(e.currentTarget.value)} required />
       </Field>
     </FormDialog>
-  );
-}
-
-function PortForm({ path, done, close }: { path: string; done: (url: string) => void; close: () => void }) {
-  const [port, setPort] = useState("");
-  const submit = async () => {
-    const made = await api.post<Port>(`${path}/exposures`, { port: Number(port) });
-    done(made.url);
-  };
-  return (
-    <FormDialog title="Expose a port" action="Expose" submit={submit} close={close}>
-      <p>The port gets an address of its own, another origin than this page. Its URL holds a token.</p>
-      <Field label="Port in the machine">
-        <input type="number" min="1" max="65535" value={port} onInput={(e) => setPort(e.currentTarget.value)} required autofocus />
-      </Field>
-    </FormDialog>
-  );
-}
-
-function Ports({ machine, path }: PartProps) {
-  const [urls, setUrls] = useState<Record<string, string>>({}); // with their tokens, which are shown once
-  const { data, error, reload } = useLoad(
-    (signal) => api.get<{ exposures: Port[] }>(`${path}/exposures`, {}, signal),
-    [machine.id],
-    (e) => e.machine === machine.id,
-  );
-  const made = (url: string) => {
-    const port = new URL(url).hostname.split("-")[0]!;
-    setUrls({ ...urls, [port]: url });
-    reload();
-  };
-  const remove = (p: Port) => api.remove(`${path}/exposures/${p.port}`).then(reload);
-  return (
-    <section class="panel">
-      <div class="bar">
-        <h2>Ports</h2>
-        <span class="space" />
-        <button type="button" onClick={() => openDialog((close) => <PortForm path={path} done={made} close={close} />)}>
-          Expose a port
-        </button>
-      </div>
-      <Problem error={error} />
-      {data?.exposures.length === 0 && <Empty>No port can be reached from outside.</Empty>}
-      <ul class="list" aria-label="Ports">
-        {(data?.exposures ?? []).map((p) => (
-          <li key={p.port}>
-            <b>{p.port}</b>
-            <span class="mono clip">{p.url}</span>
-            <span class="space" />
-            {urls[p.port] && <a class="button" href={urls[p.port]} target="_blank" rel="noopener noreferrer">Open</a>}
-            {urls[p.port] && <Copy text={urls[p.port]!} />}
-            <Act class="quiet" title={`Close port ${p.port}`} run={() => remove(p)}>Close</Act>
-          </li>
-        ))}
-      </ul>
-      {(data?.exposures ?? []).some((p) => !urls[p.port]) && (
-        <p class="soft">A token is shown once. Expose a port again for another one.</p>
-      )}
-    </section>
   );
 }
 
