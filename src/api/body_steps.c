@@ -49,7 +49,8 @@ const struct schema snap_request_schema = SCHEMA("SnapRequest", struct snap_requ
 
 static const struct field rewind_request[] = {
     {"step", FIELD_TEXT, AT(struct rewind_request, step),
-     "number, id or name of the step, or `last`", .required = true, .max = NAME_MAX_BYTES},
+     "number, id or name of the step, `last`, or `start`: the machine as created", .required = true,
+     .max = NAME_MAX_BYTES},
     {"drifted", FIELD_FLAG, AT(struct rewind_request, drifted),
      "proceed even if the host's packages have changed"},
     {"stop_processes", FIELD_FLAG, AT(struct rewind_request, stop_processes),

@@ -96,6 +96,8 @@ def test_steps_while_commands_run_have_restore_points_and_cost_the_same(btrfs):
     assert btrfs.get("/metrics", raw=True).count(b'carrel_way{part="disk",way="btrfs"} 1') == 1
     b.rewind(step["number"])
     assert b.sh("cat one; ls big old 2>/dev/null; stat -c %h d/f") == "one\n2\n"
+    b.rewind("start")
+    assert b.sh("ls") == ""
     assert btrfs.get("/v1/store/check")["whole"]
 
 

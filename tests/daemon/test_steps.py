@@ -103,6 +103,22 @@ def test_a_rewind_can_be_undone(daemon):
     b.sh("echo three > f", background=True)
 
 
+def test_a_rewind_to_the_start_brings_back_the_machine_as_created(daemon):
+    b = Box(daemon)
+    fresh = b.sh("ls -A; cat /etc/hostname")
+    b.rewind("start")
+    b.sh("echo one > f; rm -r /home/user/.profile; echo changed > /tmp/changed")
+    fork = b.fork()[0]
+    back = b.rewind("start")
+    assert (back["kind"], back["what"]) == ("rewind", "to start")
+    assert b.sh("ls -A; cat /etc/hostname") == fresh and b.sh("ls /tmp/changed") == 2
+    b.rewind([s for s in b.steps() if s["kind"] == "exec" and "one > f" in s["what"]][0]["number"])
+    assert b.sh("cat f /tmp/changed") == "one\nchanged\n"
+    fork.sh("echo two > f")
+    fork.rewind("start")
+    assert fork.sh("cat f") == "one\n"  # a fork was created with it
+
+
 def test_what_was_not_a_step_yet_is_kept_by_a_rewind(daemon):
     b = Box(daemon, steps="manual")
     b.sh("echo one > f")

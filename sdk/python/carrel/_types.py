@@ -732,7 +732,7 @@ class SnapRequest(TypedDict):
 
 
 class RewindRequest(TypedDict):
-    # number, id or name of the step, or `last`
+    # number, id or name of the step, `last`, or `start`: the machine as created
     step: str
     # proceed even if the host's packages have changed
     drifted: NotRequired[bool]

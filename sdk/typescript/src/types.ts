@@ -703,7 +703,7 @@ export interface SnapRequest {
 }
 
 export interface RewindRequest {
-  /** number, id or name of the step, or `last` */
+  /** number, id or name of the step, `last`, or `start`: the machine as created */
   step: string;
   /** proceed even if the host's packages have changed */
   drifted?: boolean;

@@ -322,6 +322,29 @@ static int point_before(struct rewinding *r, struct err *err) {
     return 0;
 }
 
+/*
+ * Finds the step. `start` is the machine as it was created: its image without layers, or the first
+ * step of a fork.
+ */
+static int rewind_target(struct rewinding *r, struct err *err) {
+    const struct live *l = r->live;
+    struct store *store = l->service->store;
+    struct root_row root DEFER(root_row_done) = {.stack = NULL};
+    struct err none;
+    bool to_start = strcmp(r->step, "start") == 0;
+    if (!to_start)
+        return store_step_find(store, l->row.id, r->step, &r->row, err);
+    int found = store_root_get(store, l->row.id, &root, &none);
+    if (found < 0 && none.code != ERR_NOT_FOUND) {
+        *err = none;
+        return -1;
+    }
+    if (found == 0 && root.from_machine[0])
+        return store_step_find(store, l->row.id, "1", &r->row, err);
+    r->row.has_point = true;
+    return 0;
+}
+
 static int rewind_check(struct rewinding *r, struct err *err) {
     struct live *l = r->live;
     bool fit = l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_STOPPED;
@@ -331,8 +354,7 @@ static int rewind_check(struct rewinding *r, struct err *err) {
         live_state_error(l, err);
         return err_remedy(err, "another operation on the machine is in progress: try again");
     }
-    if (steps_load(l, err) < 0 ||
-        store_step_find(l->service->store, l->row.id, r->step, &r->row, err) < 0)
+    if (steps_load(l, err) < 0 || rewind_target(r, err) < 0)
         return -1;
     if (r->row.has_point)
         return 0;
