@@ -19,7 +19,7 @@ static void answer_build(void *arg, const struct build_view *view) {
 
 void api_build_start(struct call *c) {
     struct err err;
-    if (service_build_start(c->service, &c->who, c->json, answer_build, c, &err) < 0)
+    if (service_build_start(c->service, &c->who, c->json, false, answer_build, c, &err) < 0)
         call_error(c, &err);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/e2b/inner.h"
+#include "api/e2b/templates.h"
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "service/images/images.h"
@@ -51,6 +52,7 @@ struct creation {
     char *own;
     char source[ID_SIZE]; /* the snapshot that the sandbox starts from, or empty */
     char made[ID_SIZE];   /* the machine, once it exists */
+    struct template_found template;
     struct net_request rules[RULES_MAX];
     size_t rule_count;
 };
@@ -58,6 +60,7 @@ struct creation {
 static void creation_free(struct creation *n) {
     free(n->metadata.v);
     free(n->own);
+    template_found_done(&n->template);
     free(n);
 }
 
@@ -169,11 +172,6 @@ static int plan_metadata(struct creation *n, const struct create_request *r, str
     return 0;
 }
 
-static void image_came(void *arg, const struct image_view *view, const struct err *err) {
-    bool *found = arg;
-    *found = view && !err;
-}
-
 static void snapshot_came(void *arg, const struct machine_view *v, const struct err *err) {
     struct creation *n = arg;
     struct e2b_sandbox b = {0};
@@ -193,24 +191,17 @@ static bool plan_snapshot(struct creation *n, const char *template) {
 }
 
 static int plan_image(struct creation *n, const struct create_request *r, struct err *err) {
-    static const char *const usual[] = {"base", "code-interpreter-v1"};
-    struct e2b_call *c = n->call;
-    struct err none;
-    bool found = false;
+    enum { MIB = 1 << 20 };
     if (plan_snapshot(n, r->template))
         return 0;
-    if (service_image_show(c->service, &c->who, r->template, image_came, &found, &none) == 0 &&
-        found) {
-        n->request.image = r->template;
-        return 0;
-    }
-    for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
-        if (strcmp(r->template, usual[i]) == 0) {
-            n->request.image = service_conf(c->service)->e2b_image;
-            return 0;
-        }
-    err_set(err, ERR_NOT_FOUND, "template '%.80s' not found", r->template);
-    return err_remedy(err, "a template is an image of this name: see carrel image ls");
+    if (template_find(n->call, r->template, &n->template, err) < 0)
+        return -1;
+    n->request.image = n->template.image;
+    if (n->template.start.cpus)
+        n->request.limits.cpus = (struct given){n->template.start.cpus * 1000, true};
+    if (n->template.start.mem_mb)
+        n->request.limits.mem = (struct given){n->template.start.mem_mb * MIB, true};
+    return 0;
 }
 
 /* ---- creation ---- */
@@ -242,15 +233,30 @@ static void sandbox_named(void *arg, const struct machine_view *v, const struct 
     creation_end(n, v, err);
 }
 
+static void sandbox_shown(void *arg, const struct machine_view *v, const struct err *err) {
+    creation_end(arg, v, err);
+}
+
+/* Its template's commands run. */
+static void sandbox_started(void *arg) {
+    struct creation *n = arg;
+    service_show(n->call->service, &n->call->who, n->made, sandbox_shown, n);
+}
+
 /* The copy of a snapshot has its metadata too. It must have only what the client gave. */
 static void sandbox_created(void *arg, const struct machine_view *v, const struct err *err) {
     struct creation *n = arg;
     const struct update_request r = {.metadata = n->metadata};
-    if (err || !n->request.source) {
+    const struct template_start *start = &n->template.start;
+    if (err || (!n->request.source && !start->start && !start->ready)) {
         creation_end(n, v, err);
         return;
     }
     snprintf(n->made, sizeof(n->made), "%s", v->id);
+    if (!n->request.source) {
+        template_start_run(n->call, n->made, start, sandbox_started, n);
+        return;
+    }
     service_update(n->call->service, &n->call->who, n->made, &r, sandbox_named, n);
 }
 

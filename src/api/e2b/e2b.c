@@ -12,6 +12,7 @@
 #include "api/e2b/data.h"
 #include "api/e2b/inner.h"
 #include "api/e2b/key.h"
+#include "api/e2b/templates.h"
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "io/http_uri.h"
@@ -26,6 +27,7 @@ struct e2b_face {
     e2b_listen_fn *listen;
     void *arg;
     struct e2b_data *data;
+    struct e2b_templates *templates;
     size_t busy;
     bool freed; /* e2b_face_free() was called: the last call to end frees this */
 };
@@ -35,13 +37,16 @@ struct e2b_face *e2b_face_new(struct loop *loop, struct service *service, e2b_ca
     struct e2b_face *f = xnew(struct e2b_face);
     *f = (struct e2b_face){.service = service, .caller = caller, .listen = listen, .arg = arg};
     f->data = e2b_data_new(loop, service);
+    f->templates = e2b_templates_new(loop, service);
     return f;
 }
 
 void e2b_face_free(struct e2b_face *f) {
-    if (f)
-        e2b_data_free(TAKE(f->data));
-    if (f && f->busy)
+    if (!f)
+        return;
+    e2b_data_free(TAKE(f->data));
+    e2b_templates_free(TAKE(f->templates));
+    if (f->busy)
         f->freed = true;
     else
         free(f);
@@ -70,16 +75,28 @@ static const struct e2b_route e2b_routes[] = {
     {"POST", "/sandboxes/{}/fork", &e2b_fork_schema, e2b_fork, E2B_SANDBOX},
     {"GET", "/sandboxes/{}/metrics", NULL, e2b_metrics, E2B_SANDBOX},
     {"GET", "/snapshots", NULL, e2b_snapshots, E2B_NONE},
-    {"DELETE", "/templates/{}", NULL, e2b_snapshot_delete, E2B_SNAPSHOT},
+    {"POST", "/v3/templates", &e2b_build_schema, e2b_build_request, E2B_NONE},
+    {"POST", "/v2/templates/{}/builds/{}", &e2b_build_start_schema, e2b_build_start, E2B_NONE},
+    {"GET", "/templates/{}/builds/{}/status", NULL, e2b_build_status, E2B_NONE},
+    {"GET", "/templates/{}/builds/{}/logs", NULL, e2b_build_logs, E2B_NONE},
+    {"GET", "/templates/{}/files/{}", NULL, e2b_build_files, E2B_NONE},
+    {"POST", "/templates/tags", &e2b_tags_schema, e2b_tags_assign, E2B_NONE},
+    {"DELETE", "/templates/tags", &e2b_untag_schema, e2b_tags_remove, E2B_NONE},
+    {"GET", "/templates/aliases/{}", NULL, e2b_template_alias, E2B_NONE},
+    {"GET", "/templates/{}/tags", NULL, e2b_tags_list, E2B_NONE},
+    {"GET", "/templates", NULL, e2b_templates_list, E2B_NONE},
+    {"GET", "/templates/{}", NULL, e2b_template_show, E2B_NONE},
+    {"DELETE", "/templates/{}", NULL, e2b_template_delete, E2B_TEMPLATE},
 };
 
-static bool path_fits(const char *pattern, struct http_text path, struct http_text *ret_param) {
+static bool path_fits(const char *pattern, struct http_text path, struct http_text ret_params[2]) {
     struct http_text want = {pattern, strlen(pattern)}, part, given;
+    size_t count = 0;
     while (http_path_next(&want, &part)) {
         if (!http_path_next(&path, &given))
             return false;
         if (http_text_is(part, "{}"))
-            *ret_param = given;
+            ret_params[count++] = given;
         else if (!http_text_same(part, given))
             return false;
     }
@@ -88,10 +105,10 @@ static bool path_fits(const char *pattern, struct http_text path, struct http_te
 
 /* *ret_known: the path exists, perhaps with other methods. */
 static const struct e2b_route *e2b_route_find(const struct http_head *head,
-                                              struct http_text *ret_param, bool *ret_known) {
+                                              struct http_text ret_params[2], bool *ret_known) {
     *ret_known = false;
     for (size_t i = 0; i < sizeof(e2b_routes) / sizeof(*e2b_routes); i++) {
-        if (!path_fits(e2b_routes[i].path, head->path, ret_param))
+        if (!path_fits(e2b_routes[i].path, head->path, ret_params))
             continue;
         *ret_known = true;
         if (http_text_is(head->method, e2b_routes[i].method))
@@ -150,6 +167,11 @@ void e2b_done(struct e2b_call *c) {
     e2b_call_free(c);
 }
 
+void e2b_accepted(struct e2b_call *c) {
+    http_reply(c->http, 202, NULL, NULL, 0);
+    e2b_call_free(c);
+}
+
 void e2b_error_status(struct e2b_call *c, int status, const struct err *err) {
     reply_error(c->http, status, err);
     e2b_call_free(c);
@@ -205,8 +227,8 @@ static int authenticate(const struct e2b_face *f, const struct http_exchange *x,
 static void sandbox_came(void *arg, const struct machine_view *v, const struct err *err) {
     struct e2b_call *c = arg;
     if (!err && strcmp(v->owner, c->who.owner) == 0 && strncmp(v->state, "end", 3) != 0)
-        (void)(c->route->object == E2B_SNAPSHOT ? e2b_snapshot_read
-                                                : e2b_sandbox_read)(v, &c->sandbox);
+        (void)(c->route->object == E2B_SANDBOX ? e2b_sandbox_read : e2b_snapshot_read)(v,
+                                                                                       &c->sandbox);
 }
 
 static int find_sandbox(struct e2b_call *c, struct err *err) {
@@ -214,7 +236,8 @@ static int find_sandbox(struct e2b_call *c, struct err *err) {
     char id[ID_SIZE];
     if (id_from_label(c->param, strlen(c->param), 'm', id))
         service_show(c->service, &c->who, id, sandbox_came, c); /* answers before it returns */
-    return c->sandbox.id[0] ? 0 : err_set(err, ERR_NOT_FOUND, "%s '%s' not found", what, c->param);
+    bool is_found = c->sandbox.id[0] || c->route->object == E2B_TEMPLATE;
+    return is_found ? 0 : err_set(err, ERR_NOT_FOUND, "%s '%s' not found", what, c->param);
 }
 
 /* Clients of later versions send fields that this face does not know, and some send null. */
@@ -259,20 +282,31 @@ static void e2b_body_cut(struct http_exchange *x) {
     e2b_call_free(x->user);
 }
 
+/* A parameter that cannot be read names nothing. */
+static void read_param(struct http_text given, char ret[E2B_TEXT_SIZE]) {
+    size_t n = 0;
+    if (given.s && http_decode_segment(given, ret, E2B_TEXT_SIZE, &n) < 0)
+        ret[0] = '\0';
+}
+
 static void take_route(struct e2b_face *f, struct http_exchange *x, const struct e2b_route *route,
-                       struct http_text param) {
+                       const struct http_text params[2]) {
     struct caller who;
     struct err err;
-    size_t n = 0;
     if (authenticate(f, x, &who, &err) < 0) {
         reply_error(x, err.code == ERR_DENIED ? 401 : api_status_of(err.code), &err);
         return;
     }
     struct e2b_call *c = xnew(struct e2b_call);
-    *c = (struct e2b_call){.face = f, .service = f->service, .http = x, .route = route, .who = who};
+    *c = (struct e2b_call){.face = f,
+                           .service = f->service,
+                           .http = x,
+                           .route = route,
+                           .who = who,
+                           .templates = f->templates};
     f->busy++;
-    if (param.s && http_decode_segment(param, c->param, sizeof(c->param), &n) < 0)
-        c->param[0] = '\0'; /* names nothing */
+    read_param(params[0], c->param);
+    read_param(params[1], c->param2);
     x->user = c;
     x->on_gone = e2b_body_cut;
     http_collect(x, BODY_MAX, e2b_body_came);
@@ -338,18 +372,18 @@ static void take_key(struct e2b_face *f, struct http_exchange *x) {
 }
 
 bool e2b_face_take(struct e2b_face *f, struct http_exchange *x) {
-    struct http_text param = {NULL, 0};
+    struct http_text params[2] = {{NULL, 0}, {NULL, 0}};
     struct err err;
     bool known;
-    if (e2b_data_take(f->data, x))
+    if (e2b_data_take(f->data, x) || e2b_upload_take(f->templates, x))
         return true;
     if (http_text_is(x->head->path, "/e2b/key") && http_text_is(x->head->method, "POST")) {
         take_key(f, x);
         return true;
     }
-    const struct e2b_route *route = e2b_route_find(x->head, &param, &known);
+    const struct e2b_route *route = e2b_route_find(x->head, params, &known);
     if (route) {
-        take_route(f, x, route, param);
+        take_route(f, x, route, params);
     } else if (known) {
         err_set(&err, ERR_INVALID, "this path does not support the method '%.*s'",
                 (int)x->head->method.n, x->head->method.s);

@@ -15,10 +15,12 @@ enum { E2B_ANSWER_MAX = 8 << 20, E2B_TEXT_SIZE = 128 };
 
 struct e2b_call;
 
-enum e2b_object { E2B_NONE, E2B_SANDBOX, E2B_SNAPSHOT };
+/* E2B_TEMPLATE: `sandbox` is a snapshot if the parameter names one, else the handler looks. */
+enum e2b_object { E2B_NONE, E2B_SANDBOX, E2B_SNAPSHOT, E2B_TEMPLATE };
+struct e2b_templates;
 
 struct e2b_route {
-    const char *method, *path;          /* "{}" is one parameter */
+    const char *method, *path;          /* "{}" is a parameter; there are two at most */
     const struct schema *request;       /* NULL: the body is ignored */
     void (*handle)(struct e2b_call *c); /* ends the call exactly once, now or later */
     enum e2b_object object;             /* what of the caller the parameter must name */
@@ -41,7 +43,8 @@ struct e2b_call {
     struct http_exchange *http; /* NULL after the answer */
     const struct e2b_route *route;
     struct caller who;
-    char param[E2B_TEXT_SIZE];
+    struct e2b_templates *templates;
+    char param[E2B_TEXT_SIZE], param2[E2B_TEXT_SIZE];
     struct e2b_sandbox sandbox; /* with route->object */
     json_t *body;
     void *request;   /* the body as the struct of route->request */
@@ -52,7 +55,8 @@ struct e2b_call {
 /* Each of these functions sends the answer and ends the call. */
 void e2b_answer(struct e2b_call *c, int status, const struct buf *text,
                 const struct http_pair *more);
-void e2b_done(struct e2b_call *c); /* 204 */
+void e2b_done(struct e2b_call *c);     /* 204 */
+void e2b_accepted(struct e2b_call *c); /* 202, without a body */
 void e2b_error(struct e2b_call *c, const struct err *err);
 uint64_t e2b_status_of(const struct err *err);
 void e2b_error_status(struct e2b_call *c, int status, const struct err *err);

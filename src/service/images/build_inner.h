@@ -73,6 +73,7 @@ struct build {
     uint64_t log_bytes, unlogged;
     struct buf tail; /* end of the output that did not fit into the log; BUILD_TAIL or more */
     struct build_log_reader *readers;
+    bool net_allowed; /* see service_build_start() */
     bool cancelled, released;
     bool ending; /* its machine is being deleted */
     bool busy;   /* an operation is in progress: its callback continues the build */

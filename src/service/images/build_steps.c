@@ -154,12 +154,12 @@ static void step_create(struct build *b) {
                                 .steps = "manual",
                                 .ttl = {.value = TTL_MS, .is = true},
                                 .metadata = {.v = metadata, .count = 2},
-                                .net = {.v = net, .count = step->net.count},
                                 .ephemeral = true};
     uint8_t hash[SHA256_BYTES] = {0};
     r.limits.disk = (struct given){.value = 1ull << DISK_BYTES_SHIFT, .is = true};
     for (size_t i = 0; i < step->net.count; i++)
         net[i] = (struct net_request){.target = step->net.v[i]};
+    *(b->net_allowed ? &r.allowed_net : &r.net) = (struct rows){net, step->net.count};
     build_begin(b, step_local);
     service_create(b->service, &b->who, &r, hash, NULL, 0, step_opened, b);
 }

@@ -108,6 +108,13 @@ struct build_upload *service_build_upload(struct service *s, const struct caller
     return u;
 }
 
+int service_build_spool(struct service *s, const struct caller *who, struct err *err) {
+    if (allow(who, SCOPE_RUN, err) < 0 || store_admit(s->store, STORE_USES, err) < 0)
+        return -1;
+    int fd = open(s->place->home, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    return fd < 0 ? err_sys(err, "cannot create a file for the files of a build") : fd;
+}
+
 /* ---- end ---- */
 
 void build_upload_cancel(struct build_upload *u) {

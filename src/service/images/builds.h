@@ -66,9 +66,12 @@ struct build_view {
 
 typedef void service_build_fn(void *arg, const struct build_view *view);
 
-/* Starts a build. It waits in state `uploading` until all archives of its steps have come. */
+/*
+ * Starts a build. It waits in state `uploading` until all archives of its steps have come.
+ * net_allowed: carrel.conf allows every caller what the steps may reach.
+ */
 int service_build_start(struct service *s, const struct caller *who, json_t *recipe,
-                        service_build_fn *done, void *arg, struct err *err);
+                        bool net_allowed, service_build_fn *done, void *arg, struct err *err);
 int service_build_list(struct service *s, const struct caller *who, bool all_owners,
                        service_row_fn *row, void *arg, struct err *err);
 int service_build_show(struct service *s, const struct caller *who, const char *id,
@@ -103,6 +106,12 @@ int build_upload_add(struct build_upload *u, const void *bytes, size_t n, struct
 void build_upload_finish(struct build_upload *u);
 /* Discards the archive, so that it can be sent again. */
 void build_upload_cancel(struct build_upload *u);
+
+/*
+ * Opens a file without a name on the disk of the store. It is for a front end that gets the files
+ * of a build before it knows the steps. Returns a descriptor, which the caller owns, or -1.
+ */
+int service_build_spool(struct service *s, const struct caller *who, struct err *err);
 
 /* ---- log ---- */
 

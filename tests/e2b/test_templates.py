@@ -1,0 +1,264 @@
+"""Templates on the wire: requests that must be refused, what is left of them, and what clients may see."""
+import gzip
+import hashlib
+import http.client
+import io
+import tarfile
+import urllib.parse
+
+import pytest
+
+from base_image import lend_base
+from daemon import Daemon
+from e2b_client import E2b, E2bError, status_of
+
+
+@pytest.fixture(scope="module")
+def based(server, tmp_path_factory):
+    lend_base(server, tmp_path_factory.mktemp("base"))
+    return server
+
+
+@pytest.fixture
+def daemon(based):
+    yield based
+    based.clear()
+    for image in based.get("/v1/images")["images"]:
+        if image["name"] != "base":
+            based.delete("/v1/images/" + image["name"])
+
+
+def ask(e2b, name="t", **fields):
+    return e2b.call("POST", "/v3/templates", {"name": name, **fields}, 202)
+
+
+def begin(e2b, asked, *steps, **fields):
+    return e2b.call("POST", f"/v2/templates/{asked['templateID']}/builds/{asked['buildID']}",
+                    {"fromImage": "base", "steps": list(steps), **fields}, 202)
+
+
+def status(e2b, asked, query=""):
+    return e2b.call("GET", f"/templates/{asked['templateID']}/builds/{asked['buildID']}/status{query}", status=200)
+
+
+def ended(e2b, daemon, asked):
+    daemon.until(lambda: status(e2b, asked)["status"] in ("ready", "error"))
+    return status(e2b, asked)
+
+
+def run(command, **fields):
+    return {"type": "RUN", "args": [command], **fields}
+
+
+def copy(source, to, data, *more):
+    return {"type": "COPY", "args": [source, to, *more], "filesHash": hashlib.sha256(data).hexdigest()}
+
+
+def link(e2b, asked, data, **more):
+    return e2b.call("GET", f"/templates/{asked['templateID']}/files/{hashlib.sha256(data).hexdigest()}", status=201, **more)
+
+
+def put(url, data):
+    to = urllib.parse.urlsplit(url)
+    c = http.client.HTTPConnection(to.hostname, to.port, timeout=120)
+    c.request("PUT", to.path, body=data)
+    answer = c.getresponse()
+    answer.read()
+    c.close()
+    return answer.status
+
+
+def tar(**files):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as t:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            t.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def images(daemon):
+    return sorted(i["name"] for i in daemon.get("/v1/images")["images"] if not i["name"].startswith("build:"))
+
+
+def message(call, *words):
+    with pytest.raises(E2bError) as refusal:
+        call(*words)
+    return refusal.value.status, refusal.value.message
+
+
+# ---- builds ----
+
+def test_build_is_polled_page_by_page(e2b, daemon):
+    asked = ask(e2b, tags=["v1"])
+    assert asked["tags"] == ["v1"] and asked["names"] == ["t"] and status(e2b, asked)["status"] == "waiting"
+    begin(e2b, asked, run("for i in 1 2 3; do echo line $i; done"))
+    done = ended(e2b, daemon, asked)
+    assert done["status"] == "ready" and "reason" not in done and done["logs"] == []
+    lines = [e["message"] for e in done["logEntries"]]
+    assert lines[-5:] == ["line 1", "line 2", "line 3", "[finalize] finalize", "Build finished"]
+    assert [e["step"] for e in done["logEntries"]][-3:] == ["1", "finalize", "finalize"]
+    page = status(e2b, asked, "?logsOffset=1&limit=2")["logEntries"]
+    assert [e["message"] for e in page] == lines[1:3]
+    logs = e2b.call("GET", f"/templates/t/builds/{asked['buildID']}/logs?direction=backward&limit=1", status=200)["logs"]
+    assert [e["message"] for e in logs] == ["Build finished"]
+    assert status_of(e2b.call, "GET", f"/templates/t/builds/{asked['buildID']}/status?limit=101") == 400
+    assert images(daemon) == ["base", "t:v1"]
+
+
+def test_cached_steps_are_said_to_be(e2b, daemon):
+    for force in (False, False, True):
+        asked = ask(e2b)
+        begin(e2b, asked, run("echo once", force=force))
+        done = ended(e2b, daemon, asked)
+        cached = ["CACHED" in e["message"] for e in done["logEntries"] if "RUN echo once" in e["message"]]
+    assert cached == [False]
+    asked = ask(e2b)
+    begin(e2b, asked, run("echo once"))
+    assert any(e["message"].startswith("CACHED [builder 1/1] RUN echo once") for e in ended(e2b, daemon, asked)["logEntries"])
+
+
+@pytest.mark.parametrize("steps, why", [
+    ([{"type": "VOLUME", "args": ["/x"]}], "step 1: steps of the type 'VOLUME' are not supported"),
+    ([run("true"), {"type": "RUN", "args": []}], "step 2: RUN requires a command"),
+    ([{"type": "RUN", "args": [1]}], "step 1: an argument is not a text"),
+    ([{"args": ["x"]}], "step 1: the step has no type"),
+    ([{"type": "ENV", "args": ["A"]}], "step 1: ENV requires names with a value each"),
+    ([{"type": "ENV", "args": ["A=B", "c"]}], "'A=B' is not a valid name"),
+    ([{"type": "USER", "args": ["-x; rm"]}], "is not a valid user name"),
+    ([{"type": "WORKDIR", "args": []}], "WORKDIR requires a path"),
+    ([{"type": "COPY", "args": ["a", "/b"]}], "COPY requires the hash of its files"),
+    ([copy("../a", "/b", b"")], "has '..'"),
+    ([copy("a", "/b", b"", "", "9z")], "are not valid permissions"),
+    ([copy("a", "/b", b"never sent")], "were not sent"),
+    ([run("true")] * 257, "more than 256 entries"),
+    ("no list", "field 'steps'"),
+], ids=range(14))
+def test_steps_that_cannot_be_built_are_refused(e2b, daemon, steps, why):
+    asked = ask(e2b)
+    code, text = message(e2b.call, "POST", f"/v2/templates/t/builds/{asked['buildID']}", {"fromImage": "base", "steps": steps})
+    assert code in (400, 429) and why in text, text
+    if steps != "no list":  # the body is not that of a start: the build still waits
+        assert status(e2b, asked)["status"] == "error" and why in status(e2b, asked)["reason"]["message"]
+    assert images(daemon) == ["base"]
+
+
+def test_build_starts_once_and_only_from_one_base(e2b, daemon):
+    asked = ask(e2b)
+    begin(e2b, asked)
+    assert status_of(begin, e2b, asked) == 400
+    assert ended(e2b, daemon, asked)["status"] == "ready"
+    for fields in ({"fromTemplate": "t"}, {"fromImageRegistry": {"type": "aws"}}):
+        target = f"/v2/templates/t/builds/{ask(e2b)['buildID']}"
+        assert status_of(e2b.call, "POST", target, {"fromImage": "base", **fields}) == 400
+
+
+def test_absent_image_names_the_command_that_fetches_it(e2b, daemon):
+    code, text = message(e2b.call, "POST", f"/v2/templates/t/builds/{ask(e2b)['buildID']}", {"fromImage": "ubuntu:22.04"})
+    assert code == 404 and "carrel image pull ubuntu:22.04" in text
+
+
+def test_names_and_tags_that_are_none_are_refused(e2b, daemon):
+    for fields in ({}, {"name": ""}, {"name": "a b"}, {"name": "x" * 70}, {"name": "host"}, {"name": "build:x"}, {"name": "a:b:c"},
+                   {"name": "a", "tags": ["b c"]}, {"name": "a", "cpuCount": 0}, {"name": "a", "memoryMB": 1}, {"name": 1}):
+        assert status_of(e2b.call, "POST", "/v3/templates", fields) == 400, fields
+
+
+def test_builds_that_wait_are_few_and_strangers_see_none(e2b, daemon):
+    asked = [ask(e2b, f"w{i}") for i in range(9)]
+    other = E2b(e2b.url.geturl(), daemon.post("/v1/tokens", {"owner": "stranger"})["secret"])
+    assert status_of(status, e2b, asked[0]) == 404 and status(e2b, asked[1])["status"] == "waiting"
+    assert status_of(status, other, asked[8]) == 404 and status_of(link, other, asked[8], b"") == 404
+    begin(e2b, asked[8], run("exit 1"))
+    assert ended(e2b, daemon, asked[8])["status"] == "error"
+    assert images(daemon) == ["base"]
+
+
+# ---- files ----
+
+def test_files_come_at_the_address_only(e2b, daemon):
+    asked = ask(e2b)
+    data = gzip.compress(tar(**{"dir/a": b"a", "dir/b": b"b"}))
+    first = link(e2b, asked, data)
+    assert first["present"] is False
+    assert put(first["url"] + "0", data) == 404
+    assert put(first["url"], data) == 200 and link(e2b, asked, data)["present"] is True
+    begin(e2b, asked, copy("dir", "/to", data), run("cat /to/a /to/b >/tmp/both; cat /tmp/both"))
+    done = ended(e2b, daemon, asked)
+    assert done["status"] == "ready" and "ab" in [e["message"] for e in done["logEntries"]]
+    assert put(first["url"], data) == 404 and status_of(link, e2b, asked, data) == 404
+
+
+@pytest.mark.parametrize("data, why", [
+    (b"no archive at all" * 100, "not an archive"),
+    (gzip.compress(tar(a=b"a" * 5000))[:-40], "truncated"),
+    (tar(a=b"a" * 5000)[:2000], "too early"),
+    (tar(**{"../a": b"a"}), "has '..'"),
+    (tar(b=b"b"), "'a' is not among the files"),
+    (b"", "not among the files"),
+], ids=["no archive", "cut gzip", "cut tar", "outside", "other names", "empty"])
+def test_files_that_are_no_archive_of_the_source_end_the_build(e2b, daemon, data, why):
+    asked = ask(e2b)
+    assert put(link(e2b, asked, data)["url"], data) == 200
+    begin(e2b, asked, run("true"), copy("a", "/to", data))
+    done = ended(e2b, daemon, asked)
+    assert done["status"] == "error" and why in done["reason"]["message"] and done["reason"]["step"] == "2"
+    assert images(daemon) == ["base"]
+
+
+def test_hashes_and_builds_that_do_not_exist(e2b, daemon):
+    asked = ask(e2b)
+    assert status_of(e2b.call, "GET", "/templates/t/files/xyz") == 400
+    assert status_of(e2b.call, "GET", "/templates/other/files/" + "0" * 64) == 404
+    assert status_of(e2b.call, "GET", "/templates/t/builds/0/status") == 404
+    assert status_of(e2b.call, "GET", f"/templates/other/builds/{asked['buildID']}/status") == 404
+    assert status_of(e2b.call, "POST", "/v2/templates/t/builds/0", {}) == 404
+    begin(e2b, asked, run("true"))
+    assert ended(e2b, daemon, asked)["status"] == "ready"
+
+
+# ---- templates ----
+
+def test_templates_are_listed_shown_and_deleted(e2b, daemon):
+    for name, tags in (("a", ["default", "x"]), ("b", ["y"])):
+        asked = ask(e2b, name, tags=tags, cpuCount=2, memoryMB=256)
+        begin(e2b, asked)
+        assert ended(e2b, daemon, asked)["status"] == "ready"
+    rows = e2b.call("GET", "/templates", status=200)
+    assert [(r["templateID"], r["buildCount"], r["cpuCount"], r["memoryMB"]) for r in rows] == [("a", 2, 2, 256), ("b", 1, 2, 256)]
+    assert len(e2b.call("GET", "/templates/a", status=200)["builds"]) == 2
+    assert e2b.call("GET", "/templates/aliases/b", status=200)["templateID"] == "b"
+    assert status_of(e2b.create, templateID="b") == 404
+    made = e2b.create(templateID="b:y")
+    e2b.call("DELETE", "/templates/b", status=204)
+    assert status_of(e2b.call, "DELETE", "/templates/b") == 404 and status_of(e2b.call, "GET", "/templates/b") == 404
+    assert e2b.info(made)["templateID"] == "b:y"
+    assert images(daemon) == ["a", "a:x", "base"]
+
+
+def test_clients_start_from_other_images_but_do_not_change_them(e2b, daemon):
+    assert e2b.call("GET", "/templates", status=200) == []
+    assert e2b.call("GET", "/templates/aliases/base", status=200)["public"] is False
+    assert status_of(e2b.call, "DELETE", "/templates/base") == 404
+    assert status_of(e2b.call, "POST", "/templates/tags", {"target": "base", "tags": ["x"]}) == 404
+    assert status_of(e2b.call, "DELETE", "/templates/tags", {"name": "base", "tags": ["x"]}) == 404
+    assert status_of(e2b.call, "POST", "/templates/tags", {"target": "base", "tags": []}) == 400
+    assert images(daemon) == ["base"]
+
+
+def test_build_reaches_hosts_if_the_configuration_allows_it(tmp_path):
+    daemon = Daemon(conf="[e2b]\ninternet = allow\n")
+    try:
+        lend_base(daemon, tmp_path)
+        e2b = E2b.of(daemon)
+        asked = ask(e2b)
+        begin(e2b, asked, run("touch /tmp/held; while [ -e /tmp/held ]; do sleep 0.1; done"))
+        daemon.until(lambda: daemon.machines())
+        machine = daemon.machines()[0]["id"]
+        assert [r["target"] for r in daemon.get(f"/v1/machines/{machine}/net")["rules"]] == ["*"]
+        daemon.until(lambda: daemon.get(f"/v1/machines/{machine}")["state"] == "running")
+        daemon.until(lambda: daemon.exec(machine, "rm /tmp/held", user="root")["exec"]["status"] == 0)
+        assert ended(e2b, daemon, asked)["status"] == "ready"
+    finally:
+        daemon.stop()
