@@ -12,7 +12,8 @@
 
 #define LIMIT_MEM (2ull << 30)
 #define LIMIT_VM_MEM (512ull << 20) /* of a vm, without the memory of QEMU */
-/* QEMU's own memory (most is its cache of translated code), virtiofsd and the caches of files. */
+/* QEMU's own memory (most is its cache of translated code), the server of its files and their
+ * caches. */
 #define LIMIT_VM_EXTRA (384ull << 20)
 #define LIMIT_DISK (1ull << 30) /* at most half the memory, so that the disk can be on tmpfs */
 #define LIMIT_PIDS 1024ull

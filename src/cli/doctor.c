@@ -241,10 +241,8 @@ static void look_vm(const struct host *h, struct finding *f) {
     struct kernel kernel;
     struct modules modules;
     struct err err;
-    char fix[sizeof(f->fix)] = "install the packages " VM_QEMU_PACKAGE " and " VM_VIRTIOFSD_PACKAGE;
-    const char *missing = access(VM_QEMU, X_OK) < 0        ? "no " VM_QEMU
-                          : access(VM_VIRTIOFSD, X_OK) < 0 ? "no " VM_VIRTIOFSD
-                                                           : NULL;
+    char fix[sizeof(f->fix)] = "install the package " VM_QEMU_PACKAGE;
+    const char *missing = access(VM_QEMU, X_OK) < 0 ? "no " VM_QEMU : NULL;
     if (!missing && kernel_find(NULL, &kernel, &modules, &err) < 0) {
         missing = err.text;
         snprintf(fix, sizeof(fix), "%s", err.remedy);

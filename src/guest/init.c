@@ -11,6 +11,8 @@
 
 #include "base/wire/vm_address.h"
 #include "base/wire/vm_line.h"
+#include "guest/pump.h"
+#include "guest/serial.h"
 #include "guest/sys.h"
 
 #define MODULES "/modules"
@@ -181,13 +183,22 @@ static void set_name_server(void) {
 
 /* The root. */
 
-static void mount_root(void) {
-    init_dir(ROOT, 0755);
-    for (int i = 0; mount("root", ROOT, "virtiofs", 0, NULL) < 0; i++) {
+/* The files of the machine come through a virtio port: see pump.h. */
+static void mount_root(bool starts_system) {
+    static char options[80] =
+        "rootmode=40755,user_id=0,group_id=0,allow_other,default_permissions,fd=";
+    int port, fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    for (int i = 0; (port = serial_find(VM_FILES_PORT)) < 0; i++) {
         if (i == DEVICE_TRIES)
-            init_fail("cannot mount the root of the vm", "");
+            init_fail("the port of the files does not appear", "");
         init_pause();
     }
+    if (fuse < 0 || fuse > 9)
+        init_fail("cannot open /dev/fuse", "");
+    options[strlen(options)] = (char)('0' + fuse);
+    init_dir(ROOT, 0755);
+    if (mount("carrel", ROOT, "fuse", 0, options) < 0 || !pump_start(fuse, port, starts_system))
+        init_fail("cannot mount the root of the vm", "");
 }
 
 static void init_move(const char *from, const char *to) {
@@ -269,7 +280,7 @@ int init_run(void) {
     load_modules();
     if (sethostname(line.hostname, strlen(line.hostname)) < 0)
         init_fail("cannot set the host name ", line.hostname);
-    mount_root();
+    mount_root(line.starts_system);
     make_run();
     set_up_network(line.has_net);
     if (line.has_net)

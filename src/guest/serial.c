@@ -143,8 +143,8 @@ static bool has_name(const char *port, const char *name) {
     return got == (ssize_t)len + 1 && text[len] == '\n' && memcmp(text, name, len) == 0;
 }
 
-/* Opens the device of a virtio port. Without udev no path has the name of the port. */
-static int open_named(const char *name) {
+/* Without udev no path has the name of the port. */
+int serial_find(const char *name) {
     int fd = -1;
     DIR *dir = opendir("/sys/class/virtio-ports");
     int dev = open("/dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -160,7 +160,7 @@ static int open_named(const char *name) {
 static bool serial_try(struct guest *g, int i) {
     const char *path = awaited[i].path;
     int fd = strchr(path, '/') ? open(path, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC)
-                               : open_named(path);
+                               : serial_find(path);
     if (fd < 0)
         return false;
     struct conn *c = serial_open(g, fd);

@@ -20,6 +20,9 @@ struct conn *serial_open(struct guest *g, int fd);
  */
 bool serial_add(struct guest *g, const char *path);
 
+/* Opens the device of a virtio port by its name, without waiting in reads and writes; or -1. */
+int serial_find(const char *name);
+
 /* Opens ports that did not exist yet. Returns when to call it again; INT64_MAX: never. */
 int64_t serial_tick(struct guest *g, int64_t now);
 

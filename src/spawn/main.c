@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "spawn/cell_root.h"
+#include "spawn/fuse/server.h"
 #include "spawn/rootless.h"
 #include "spawn/spawner.h"
 #include "spawn/weaken.h"
@@ -207,6 +208,8 @@ int main(int argc, char **argv) {
         .idle_ms = IDLE_MS, .uid_base = UID_BASE, .ready_boxes = READY_DEFAULT, .ready = -1};
     struct err err = {0};
     stdio_hold();
+    if (argc > 1 && strcmp(argv[1], "--serve-files") == 0)
+        return fuse_server_main(argc - 2, argv + 2);
     prctl(PR_SET_NAME, "carrel-spawn");
     if (argc > 1 && strcmp(argv[1], "--cell-root") == 0)
         return cell_root_main(argc - 2, argv + 2, UID_BASE);

@@ -19,7 +19,7 @@ def qemu_of(machine_name):
     return processes("qemu-system-", f"carrel.hostname={machine_name} ")
 
 
-def virtiofsd_of(qemu):
-    """The virtiofsd that started this QEMU."""
+def files_of(qemu):
+    """The server of the files that started this QEMU."""
     status = pathlib.Path(f"/proc/{qemu}/status").read_text()
     return int(status.split("PPid:")[1].split()[0])

@@ -13,7 +13,7 @@ import pytest
 
 from carrel import PROGRAM, signal_all, spawner_pids
 from daemon import Daemon, Refused, TcpClient, free_port
-from qemu import qemu_of, virtiofsd_of
+from qemu import qemu_of, files_of
 
 BOOT_S = 300  # as the daemon, which waits long for a kernel on a busy host
 
@@ -115,7 +115,7 @@ def victims_of(daemon, what, name):
     if what == "spawner":
         return spawner_pids(daemon.run_dir)
     qemu = qemu_of(name)
-    return [virtiofsd_of(pid) for pid in qemu] if what == "virtiofsd" else qemu
+    return [files_of(pid) for pid in qemu] if what == "files" else qemu
 
 
 def during_a_move(daemon, machine, act):
@@ -130,7 +130,7 @@ def during_a_move(daemon, machine, act):
     asking.join()
 
 
-@pytest.mark.parametrize("what", ["daemon", "spawner", "qemu", "virtiofsd"])
+@pytest.mark.parametrize("what", ["daemon", "spawner", "qemu", "files"])
 def test_what_is_killed_during_a_move_leaves_a_box_or_a_vm_with_its_files(daemon, what):
     """At once when the vm boots, then at any time. Afterwards the machine is one or the other, whole, and can move."""
     name = f"falls-{what}"

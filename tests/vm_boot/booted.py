@@ -1,4 +1,4 @@
-"""A vm without the daemon: QEMU and virtiofsd on a small tree, and the guest's port."""
+"""A vm without the daemon: QEMU and the server of the files on a small tree, and the guest's port."""
 import os
 import pathlib
 import platform
@@ -18,7 +18,7 @@ import vm_kernel  # noqa: E402
 BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TESTS.parent / "build")
 GUEST = BUILD / "libexec/carrel-guest"
 LAB = BUILD / "tests/vm_boot/vm-boot-lab"
-VIRTIOFSD = "/usr/lib/qemu/virtiofsd"
+SPAWNER = BUILD / "libexec/carrel-spawn"
 BOOT_SECONDS = 60
 MACHINES = {
     "x86_64": ("qemu-system-x86_64", "microvm"),
@@ -38,11 +38,9 @@ def prepare(state):
 def missing():
     """A reason why no vm can be booted here, or None."""
     if os.geteuid() != 0:
-        return "virtiofsd needs root to serve a tree"
+        return "the files of a vm are served by root"
     if not PROGRAM or not shutil.which(PROGRAM):
         return f"no QEMU for {platform.machine()}"
-    if not os.access(VIRTIOFSD, os.X_OK):
-        return f"no {VIRTIOFSD}"
     with tempfile.TemporaryDirectory() as state:
         try:
             prepare(state)
@@ -82,30 +80,31 @@ class Vm:
         self.boot()
 
     def serve(self):
-        """virtiofsd ends with its QEMU."""
-        sock = self.dir / "fs"
+        """The server of the files ends with its QEMU."""
+        self.files, server = socket.socketpair()
         self.run(["unshare", "--mount", "sh", "-c",
-                  'mount --rbind -o ro /usr "$1/usr" && exec "$0" --socket-path="$2" -o source="$1" -o sandbox=chroot '
-                  "-o xattr", VIRTIOFSD, self.tree, sock])
-        wait_until(sock.exists, "virtiofsd")
+                  'mount --rbind -o ro /usr "$1/usr" && exec "$0" --serve-files "$1" "$2"',
+                  SPAWNER, self.tree, str(server.fileno())], server)
+        server.close()
 
-    def run(self, command):
+    def run(self, command, *sockets):
         log = open(self.dir / "log", "ab")
-        self.started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        self.started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                             pass_fds=[s.fileno() for s in sockets]))
         return self.started[-1]
 
     def boot(self):
         network = ["-netdev", "hubport,id=net,hubid=0", "-device", "virtio-net-device,netdev=net"] if self.net else []
         self.qemu = self.run([
-            PROGRAM, "-machine", f"{MACHINE},accel=tcg,memory-backend=memory", "-cpu", "max", "-m", "256M",
-            "-object", "memory-backend-memfd,id=memory,size=256M,share=on",
+            PROGRAM, "-machine", f"{MACHINE},accel=tcg", "-cpu", "max", "-m", "256M",
             "-global", "virtio-mmio.force-legacy=off", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
             "-kernel", self.kernel, "-initrd", self.initrd, "-append", f"{self.line} {self.words}",
             "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
             "-chardev", f"socket,id=port,path={self.port},server=on,wait=off",
             "-device", "virtio-serial-device", "-device", "virtserialport,chardev=port,name=carrel.0",
-            "-chardev", f"socket,id=fs,path={self.dir / 'fs'}",
-            "-device", "vhost-user-fs-device,chardev=fs,tag=root", *network])
+            "-chardev", f"socket,id=files,fd={self.files.fileno()}",
+            "-device", "virtserialport,chardev=files,name=carrel.files", *network], self.files)
+        self.files.close()
 
     def link(self):
         """The next host of the guest. QEMU keeps its bytes until the guest has opened the port."""

@@ -38,6 +38,46 @@ def test_tree_of_the_host_is_the_root(vm):
     assert sh(vm, "cat /tmp/g /tmp/l") == (0, "outside\ninside\n")
 
 
+FILES = """
+import errno, mmap, os
+os.chdir("/tmp"); os.mkdir("deep"); os.mkdir("many")
+with open("a", "wb") as f:
+    f.write(b"x" * 700000); f.truncate(600000); os.link("a", "b"); os.rename("a", "deep/a"); os.unlink("b")
+    os.unlink("deep/a"); f.seek(10); f.write(b"y"); f.flush()
+    assert os.fstat(f.fileno()).st_size == 600000 and os.fstat(f.fileno()).st_nlink == 0
+with open("map", "wb+") as f:
+    f.truncate(8192); m = mmap.mmap(f.fileno(), 8192); m[5000:5003] = b"map"; m.flush(); m.close()
+for i in range(300): open(f"many/{i}", "x").close()
+assert sorted(map(int, os.listdir("many"))) == list(range(300))
+os.setxattr("map", "user.k", b"v"); assert os.getxattr("map", "user.k") == b"v" and os.listxattr("map") == ["user.k"]
+os.removexattr("map", "user.k")
+os.utime("map", ns=(5, 1000000007)); assert os.stat("map").st_mtime_ns == 1000000007
+open("sparse", "w").truncate(1 << 30); os.chmod("sparse", 0o4755); os.chown("sparse", 7, 8)
+try: os.rmdir("many"); assert False
+except OSError as e: assert e.errno == errno.ENOTEMPTY
+os.mkdir("shared"); os.chown("shared", 0, 50); os.chmod("shared", 0o2775)
+if os.fork() == 0:
+    os.setgroups([50]); os.setgid(1000); os.setuid(1000)
+    open("shared/f", "w").write("mine"); os.symlink("f", "shared/l")
+    try: open("map"); open("map", "w"); os._exit(1)
+    except PermissionError: os._exit(0)
+assert os.wait()[1] == 0
+"""
+
+
+def test_files_behave_as_on_a_disk(vm):
+    (vm.tree / "tmp/files.py").write_text(FILES)
+    assert sh(vm, "python3 /tmp/files.py 2>&1") == (0, "")
+    assert (vm.tree / "tmp/map").read_bytes()[4999:5004] == b"\0map\0"
+    assert [(vm.tree / "tmp/shared" / n).lstat()[4:6] for n in "fl"] == [(1000, 50)] * 2
+    st = (vm.tree / "tmp/sparse").stat()
+    assert (st.st_mode & 0o7777, st.st_uid, st.st_gid, st.st_size, st.st_blocks) == (0o755, 7, 8, 1 << 30, 0)
+
+
+def test_a_signal_to_all_processes_leaves_the_files(vm):
+    assert sh(vm, "kill -9 -1; ls /usr/bin/env; echo on >/tmp/on; cat /tmp/on")[1].endswith("on\n")
+
+
 def test_files_pass_the_port(vm):
     data = os.urandom(300000)
     (vm.tree / "tmp/data").write_bytes(data)
@@ -156,7 +196,7 @@ def test_missing_kernel_is_an_error_with_a_remedy(tmp_path):
     modules.mkdir(parents=True)
     (modules / "modules.dep").write_text("kernel/a/virtio_mmio.ko: kernel/a/b.ko\n")
     (modules / "modules.builtin").write_text("kernel/virtio_console.ko\n")
-    assert "has no module 'virtiofs'" in error(f"{tmp_path}/boot/vmlinuz-1")
+    assert "has no module 'fuse'" in error(f"{tmp_path}/boot/vmlinuz-1")
 
 
 def test_initramfs_is_made_once_for_a_guest_and_replaced_for_another(tmp_path):
@@ -166,9 +206,9 @@ def test_initramfs_is_made_once_for_a_guest_and_replaced_for_another(tmp_path):
         path.mkdir(parents=True)
     (root / "boot/vmlinuz-1").write_text("")
     (modules / "modules.dep").write_text("".join(
-        f"kernel/{name}.ko: kernel/first.ko\n" for name in ("virtio_mmio", "virtio-console", "virtiofs")))
+        f"kernel/{name}.ko: kernel/first.ko\n" for name in ("virtio_mmio", "virtio-console", "fuse")))
     (modules / "modules.builtin").write_text("kernel/virtio_net.ko\n")
-    for name in ("first", "virtio_mmio", "virtio-console", "virtiofs"):
+    for name in ("first", "virtio_mmio", "virtio-console", "fuse"):
         (modules / f"kernel/{name}.ko").write_text(name)
 
     def prepare(guest):

@@ -11,6 +11,7 @@
 #define VM_GATEWAY_MAC "02:c6:12:00:00:01"
 #define VM_MAC "02:c6:12:00:00:02"
 
-#define VM_PORT "carrel.0" /* name of the virtio port to the daemon */
+#define VM_PORT "carrel.0"           /* name of the virtio port to the daemon */
+#define VM_FILES_PORT "carrel.files" /* that to the server of the files */
 
 enum { VM_PREFIX = 30, VM_MTU = 1500 };

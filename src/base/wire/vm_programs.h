@@ -1,4 +1,4 @@
-/* The programs that run a vm on the host, and the packages of Debian that have them. */
+/* The program that runs a vm on the host, and the package of Debian that has it. */
 #pragma once
 
 #ifdef __aarch64__
@@ -8,6 +8,3 @@
 #define VM_QEMU "/usr/bin/qemu-system-x86_64"
 #define VM_QEMU_PACKAGE "qemu-system-x86"
 #endif
-
-#define VM_VIRTIOFSD "/usr/lib/qemu/virtiofsd"
-#define VM_VIRTIOFSD_PACKAGE "qemu-system-common"

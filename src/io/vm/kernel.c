@@ -19,8 +19,7 @@
 enum { KERNELS_MAX = 64, DEP_MAX = 4 << 20, CHUNK = 64 << 10 };
 
 /* What a vm cannot run without: its devices, its root. */
-static const char *const needed_modules[] = {"virtio_mmio", "virtio_console", "virtiofs",
-                                             "virtio_net"};
+static const char *const needed_modules[] = {"virtio_mmio", "virtio_console", "fuse", "virtio_net"};
 
 int kernel_named(const char *path, struct kernel *ret, struct err *err) {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;

@@ -72,7 +72,8 @@ static void on_lend(void *arg, const struct plan_message *m, struct fd_message *
         done(done_arg, !failed && m->text[0], failed);
 }
 
-/* virtiofsd has the directories mounted too, where the spawner cannot unmount them. */
+/* The server of the files has the directories mounted too, where the spawner cannot unmount them.
+ */
 static void refuse_lend(void *arg, const struct frame *frame, const struct err *failed) {
     struct call *c = arg;
     struct err err;

@@ -55,11 +55,11 @@ int vm_check_memory(uint64_t mem_bytes, struct err *err) {
     return err_remedy(err, "use a lower --mem, or --kind box");
 }
 
-static int vm_check_program(const char *path, const char *package, struct err *err) {
-    if (access(path, X_OK) == 0)
+static int vm_check_program(struct err *err) {
+    if (access(VM_QEMU, X_OK) == 0)
         return 0;
-    err_set(err, ERR_UNSUPPORTED, "a vm needs %s, which is not installed on this host", path);
-    return err_remedy(err, "apt install %s", package);
+    err_set(err, ERR_UNSUPPORTED, "a vm needs " VM_QEMU ", which is not installed on this host");
+    return err_remedy(err, "apt install " VM_QEMU_PACKAGE);
 }
 
 int vm_check_host(const char *kernel, struct err *err) {
@@ -69,8 +69,7 @@ int vm_check_host(const char *kernel, struct err *err) {
         err_set(err, ERR_UNSUPPORTED, "a vm needs a daemon that runs as root");
         return err_remedy(err, "use a box, or run the daemon as root");
     }
-    if (vm_check_program(VM_QEMU, VM_QEMU_PACKAGE, err) < 0 ||
-        vm_check_program(VM_VIRTIOFSD, VM_VIRTIOFSD_PACKAGE, err) < 0)
+    if (vm_check_program(err) < 0)
         return -1;
     if (kernel_find(kernel, &found, &modules, err) < 0) {
         err->code = ERR_UNSUPPORTED; /* nothing that the request names was not found */

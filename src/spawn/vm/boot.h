@@ -1,5 +1,5 @@
 /*
- * Vms in the spawner: a vm is a box in which only QEMU and virtiofsd run (launch.h).
+ * Vms in the spawner: a vm is a box in which only QEMU and the server of its files run (launch.h).
  *
  * The box is created as any other and then booted. QEMU holds the listening socket of the guest's
  * serial port, boxes/ID/port.sock, whose path only the host can see.
@@ -12,8 +12,7 @@
 /*
  * Handles the request BOOT: starts the vm of a box that runs nothing else. in: kernel, initrd. In
  * the answer the text says why the vm has no network, if it was to have one; *ret is the standard
- * error of QEMU. `unsupported`: this host has no QEMU or virtiofsd, or the spawner runs without
- * root.
+ * error of QEMU. `unsupported`: this host has no QEMU, or the spawner runs without root.
  */
 int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *in, int *ret,
             struct err *err);

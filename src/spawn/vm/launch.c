@@ -31,9 +31,9 @@
 
 #if defined(__x86_64__)
 /* Without the pit and the pic: their calibration hangs on a busy host. */
-#define QEMU_MACHINE "microvm,x-option-roms=off,pit=off,pic=off,rtc=on,memory-backend=mem"
+#define QEMU_MACHINE "microvm,x-option-roms=off,pit=off,pic=off,rtc=on"
 #elif defined(__aarch64__)
-#define QEMU_MACHINE "virt,gic-version=3,memory-backend=mem"
+#define QEMU_MACHINE "virt,gic-version=3"
 #else
 #error "QEMU has no known machine for this architecture"
 #endif
@@ -42,13 +42,13 @@ enum {
     PARTS_MAX = 2 + PLAN_MAX_GRANTS,
     MOUNTS_SIZE = 1 << 18,
     NOBODY = 65534,
-    OPEN_FILES = 1 << 19, /* virtiofsd keeps a descriptor for each file that the guest knows */
+    OPEN_FILES = 1 << 19, /* the server keeps one for each file that the guest knows */
     ARGS_MAX = 64,
     ARG_SIZE = 2304,
 };
 
 /* Descriptors of the two programs; all others are closed. */
-enum { LISTENER_FD = 3, KERNEL_FD = 3, INITRD_FD, PORT_FD, FILES_FD, HIGH_FD = 64 };
+enum { SERVER_FD = 3, KERNEL_FD = 3, INITRD_FD, PORT_FD, FILES_FD, HIGH_FD = 64 };
 
 /* A mount below the root of the machine that the guest is to see. */
 struct part {
@@ -61,8 +61,9 @@ struct jail {
     const struct vm_launch *launch;
     int usr, tree, proc, dev, root; /* mounts */
     int pidns, ipcns, utsns, userns;
-    int listener, files; /* virtiofsd accepts, QEMU is connected */
-    int life[2];         /* pipe that only tells QEMU that virtiofsd has ended */
+    int program;  /* this one, which serves the files, too */
+    int files[2]; /* connects QEMU to the server */
+    int life[2];  /* pipe that only tells QEMU that the server has ended */
     struct part parts[PARTS_MAX];
     size_t part_count;
 };
@@ -136,6 +137,8 @@ static void jail_collect(struct jail *j, const struct box *box) {
     j->ipcns = jail_open_space(j, box, "ipc");
     j->utsns = jail_open_space(j, box, "uts");
     j->userns = jail_open_space(j, box, "user");
+    j->program = openat(j->s->proc, "self/exe", O_PATH | O_CLOEXEC);
+    STEP("open the program that serves files", j->program);
     j->usr = mount_clone(j->s->host, "usr");
     TRY("clone the host's /usr", j->usr);
     TRY("protect the host's /usr", mount_harden(j->usr));
@@ -195,22 +198,6 @@ static void jail_build(struct jail *j) {
     TRY("protect the root of the jail", mount_shelve(j->root));
     STEP("enter the jail", fchdir(j->root));
     STEP("enter the jail", chroot("."));
-}
-
-/* A socket without a path, in the network namespace that only these two programs have. */
-static void jail_connect(struct jail *j) {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    socklen_t size = sizeof(a);
-    j->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    j->files = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    STEP("create the socket between QEMU and virtiofsd", j->listener);
-    STEP("create the socket between QEMU and virtiofsd", j->files);
-    STEP("name the socket between QEMU and virtiofsd",
-         bind(j->listener, (struct sockaddr *)&a, sizeof(sa_family_t)));
-    STEP("name the socket between QEMU and virtiofsd",
-         getsockname(j->listener, (struct sockaddr *)&a, &size));
-    STEP("open the socket between QEMU and virtiofsd", listen(j->listener, 1));
-    STEP("connect QEMU to virtiofsd", connect(j->files, (struct sockaddr *)&a, size));
 }
 
 /* ---- the two programs ---- */
@@ -294,7 +281,7 @@ static void jail_list_qemu(const struct jail *j, struct args *a) {
         "-device",
         ("virtserialport,chardev=port,name=" VM_PORT),
         "-device",
-        "vhost-user-fs-device,chardev=files,tag=root",
+        ("virtserialport,chardev=files,name=" VM_FILES_PORT),
         "-device",
         "virtio-rng-device",
     };
@@ -304,8 +291,6 @@ static void jail_list_qemu(const struct jail *j, struct args *a) {
     args_add(a, "socket,id=port,fd=%d,server=on,wait=off", PORT_FD);
     args_add(a, "-chardev");
     args_add(a, "socket,id=files,fd=%d", FILES_FD);
-    args_add(a, "-object");
-    args_add(a, "memory-backend-memfd,id=mem,share=on,size=%" PRIu64, l->mem_bytes);
     args_add(a, "-m");
     args_add(a, "size=%" PRIu64 "k", l->mem_bytes >> 10);
     args_add(a, "-smp");
@@ -340,60 +325,47 @@ static void jail_standard_streams(const struct jail *j) {
 }
 
 /*
- * When virtiofsd ends, the other end of `life` is closed, and the kernel kills QEMU. A parent-death
- * signal would not be delivered, because QEMU is another user.
+ * When the server of the files ends, the other end of `life` is closed, and the kernel kills QEMU.
+ * A parent-death signal would not be delivered, because QEMU is another user.
  */
-static void jail_die_with_virtiofsd(const struct jail *j) {
+static void jail_die_with_server(const struct jail *j) {
     close(j->life[1]);
-    STEP("tie QEMU to virtiofsd", dup2(j->life[0], 0));
-    STEP("tie QEMU to virtiofsd", fcntl(0, F_SETSIG, SIGKILL));
-    STEP("tie QEMU to virtiofsd", fcntl(0, F_SETOWN, getpid()));
-    STEP("tie QEMU to virtiofsd", fcntl(0, F_SETFL, O_ASYNC | O_NONBLOCK));
+    STEP("tie QEMU to the server of its files", dup2(j->life[0], 0));
+    STEP("tie QEMU to the server of its files", fcntl(0, F_SETSIG, SIGKILL));
+    STEP("tie QEMU to the server of its files", fcntl(0, F_SETOWN, getpid()));
+    STEP("tie QEMU to the server of its files", fcntl(0, F_SETFL, O_ASYNC | O_NONBLOCK));
 }
 
 /* QEMU touches no file but the two that it gets, so it runs as a user without any. */
 static void __attribute__((noreturn)) jail_run_qemu(const struct jail *j) {
     static struct args a;
-    const int fds[] = {j->launch->kernel, j->launch->initrd, j->launch->port, j->files,
+    const int fds[] = {j->launch->kernel, j->launch->initrd, j->launch->port, j->files[0],
                        j->launch->tap};
     _Static_assert(FILES_FD + 1 == VM_LAUNCH_TAP, "the tap comes last");
     jail_list_qemu(j, &a);
     STEP("change to the user of QEMU", (int)syscall(SYS_setresgid, NOBODY, NOBODY, NOBODY));
     jail_drop_capabilities(j, (const unsigned[]){CAP_SETUID}, 1);
     STEP("change to the user of QEMU", (int)syscall(SYS_setresuid, NOBODY, NOBODY, NOBODY));
-    jail_die_with_virtiofsd(j);
+    jail_die_with_server(j);
     jail_arrange(j, fds, 5);
     jail_run(j, &a);
 }
 
-static void __attribute__((noreturn)) jail_run_virtiofsd(const struct jail *j) {
-    static const unsigned kept[] = {CAP_CHOWN,   CAP_DAC_OVERRIDE, CAP_FOWNER,
-                                    CAP_FSETID,  CAP_SETGID,       CAP_SETUID,
-                                    CAP_SETPCAP, CAP_SYS_CHROOT,   CAP_SETFCAP};
-    static const char *const words[] = {
-        VM_VIRTIOFSD,
-        "-f",
-        "--fd=3",
-        "--rlimit-nofile=0",
-        /* The jail is made already; a device node could not be made in it. */
-        "-o",
-        "sandbox=chroot",
-        "-o",
-        "modcaps=-mknod",
-        "-o",
-        "source=/tree",
-        "-o",
-        "cache=auto",
-        "-o",
-        "xattr",
-        "-o",
-        "log_level=err",
-    };
+/* Serves the files of the machine to the guest: spawn/fuse/server.h. */
+static void __attribute__((noreturn)) jail_run_server(const struct jail *j) {
+    static const unsigned kept[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FOWNER,     CAP_FSETID,
+                                    CAP_SETGID, CAP_SETUID,       CAP_SYS_CHROOT, CAP_SETFCAP};
+    static const char *const words[] = {"carrel-files", "--serve-files", "/tree", "3"};
     static struct args a;
+    char *const env[] = {NULL};
+    _Static_assert(SERVER_FD == 3, "its number is in the arguments");
     args_add_words(&a, words, sizeof(words) / sizeof(*words));
     jail_drop_capabilities(j, kept, sizeof(kept) / sizeof(*kept));
-    jail_arrange(j, (const int[]){j->listener, j->life[1]}, 2);
-    jail_run(j, &a);
+    int program = fcntl(j->program, F_DUPFD_CLOEXEC, HIGH_FD);
+    STEP("arrange descriptors", program);
+    jail_arrange(j, (const int[]){j->files[1], j->life[1]}, 2);
+    syscall(SYS_execveat, program, "", a.v, env, AT_EMPTY_PATH);
+    jail_fail(j, "start the server of the files", errno);
 }
 
 static void jail_limit(void) {
@@ -413,15 +385,15 @@ static void __attribute__((noreturn)) jail_start(struct jail *j) {
     setsid();
     jail_limit();
     jail_standard_streams(j);
-    jail_connect(j);
+    STEP("connect QEMU to its files", socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, j->files));
     STEP("forbid new privileges", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     TRY("load the seccomp filter", filter_load(&j->s->filter));
-    STEP("tie QEMU to virtiofsd", pipe2(j->life, O_CLOEXEC));
+    STEP("tie QEMU to the server of its files", pipe2(j->life, O_CLOEXEC));
     pid_t pid = fork();
     STEP("start QEMU", pid);
     if (pid == 0)
         jail_run_qemu(j);
-    jail_run_virtiofsd(j);
+    jail_run_server(j);
 }
 
 void vm_launch_main(const struct spawner *s, const struct box *box, const struct vm_launch *l) {
@@ -441,7 +413,7 @@ void vm_launch_main(const struct spawner *s, const struct box *box, const struct
      */
     for (int i = 0; i < 2; i++) {
         pid_t pid = fork();
-        STEP("start virtiofsd", pid);
+        STEP("start QEMU", pid);
         if (pid > 0)
             _exit(0);
     }

@@ -1,11 +1,11 @@
 /*
- * Starts QEMU and virtiofsd in a box, which makes it a vm.
+ * Starts QEMU and the server of its files (spawn/fuse/server.h) in a box, which makes it a vm.
  *
  * Both programs see a jail: a mount namespace with the host's /usr (read-only), /proc and /dev of
- * the box and, for virtiofsd, the files of the machine, which it serves to the guest kernel. They
+ * the box and, for the server, the files of the machine. They
  * have a network namespace of their own without any way out, the other namespaces and the cgroup of
- * the box, its seccomp filter, and no capabilities but those with which virtiofsd acts on files for
- * the users inside. When either of them ends, so does the other.
+ * the box, its seccomp filter, and no capabilities but those with which the server acts on files
+ * for the users inside. When either of them ends, so does the other.
  */
 #pragma once
 
