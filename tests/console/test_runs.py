@@ -100,6 +100,48 @@ def test_a_held_request_is_refused_or_allowed_always(tab, daemon):
         visit(tab, "machines")
 
 
+# Another window is in front, and each notification that the browser shows is known.
+NOTES = """
+document.hasFocus = () => false;
+window.shownNotes = [];
+window.Notification = class extends Notification {
+  constructor(...words) {
+    super(...words);
+    this.addEventListener("show", () => window.shownNotes.push([this.title, this.body]));
+    window.lastNote = this;
+  }
+};
+"""
+
+
+def test_the_browser_notifies_of_a_held_request(daemon, browser):
+    tab = browser.open("about:blank", permissions=["notifications"])
+    tab.addInitScript({"content": NOTES})
+    tab.goto(daemon.link_url())
+    tab.shown("nav")
+    visit(tab, "approvals")
+    tab.click("text=Notify me")
+    tab.shown("button:text('Stop notifying')")
+    machine = daemon.machine(net=[{"action": "ask", "target": "http://a.invalid:80"}])
+    daemon.post(f"/v1/machines/{machine}/execs", {"command": "curl -s -m 60 http://a.invalid/path", "background": True})
+    visit(tab, "machines")
+    tab.until("window.shownNotes.length === 1")
+    assert tab.evaluate("window.shownNotes[0]") == ["A machine waits for you", "GET http://a.invalid:80/path"]
+    tab.evaluate("window.lastNote.dispatchEvent(new Event('click'))")
+    tab.shown(".pending pre:has-text('GET http://a.invalid:80/path')")
+    assert tab.evaluate("window.shownNotes.length") == 1
+    tab.done()
+
+
+def test_a_browser_that_forbids_notifications_is_told_of(daemon, browser):
+    tab = browser.open(daemon.link_url(), permissions=[])
+    tab.shown("nav")
+    visit(tab, "approvals")
+    tab.click("text=Notify me")
+    tab.shown(".toast.bad")
+    tab.done()
+
+
 def test_a_program_in_a_machine_gets_an_answer(tab, daemon):
     machine = daemon.machine()
     x = daemon.post(f"/v1/machines/{machine}/execs", {"argv": ["carrel", "ask", "Which <b>port</b>?"], "background": True})["id"]
