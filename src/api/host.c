@@ -579,6 +579,7 @@ void api_audit(struct call *c) {
     struct journal_filter filter = {.owner = call_query(c, "owner"),
                                     .machine = machine ? r->machine : NULL,
                                     .verb = call_query(c, "verb"),
+                                    .text = call_query(c, "text"),
                                     .structural = call_flag(c, "heads")};
     r->call = c;
     if ((!machine || service_audit_machine(c->service, &c->who, machine, r->machine, &err) == 0) &&

@@ -151,6 +151,7 @@ static const struct query audit_queries[] = {
     {"machine", "string", "id or name of the machine, also of one that has ended"},
     {"verb", "string", "prefix of the action: `machine` also matches `machine.create`"},
     {"owner", "string", "owner of the records; callers without the scope admin see only their own"},
+    {"text", "string", "part of the record, in capitals or small letters"},
     {"heads", "boolean",
      "include records that start a journal file (segment) or hold a signature (head)"},
     {0},

@@ -285,7 +285,7 @@ int cmd_token(int argc, char **argv) {
 /* ---- audit ---- */
 
 struct audit_options {
-    const char *machine, *verb, *owner, *head;
+    const char *machine, *verb, *owner, *text, *head;
     uint64_t count;
     bool json, help;
 };
@@ -297,6 +297,8 @@ const struct option_row audit_rows[] = {
      "print only records of this action (machine.create) or group of actions (machine)"},
     {0, "owner", "NAME", OPTION_TEXT, offsetof(struct audit_options, owner),
      "print only records of this owner (a user, or the owner of a token)"},
+    {0, "text", "TEXT", OPTION_TEXT, offsetof(struct audit_options, text),
+     "print only records that contain this text, such as the name of a secret"},
     {'n', "count", "N", OPTION_NUMBER, offsetof(struct audit_options, count),
      "print only the last N records (default: all)"},
     {0, "head", "SEQ:HASH", OPTION_TEXT, offsetof(struct audit_options, head),
@@ -473,6 +475,7 @@ static int show_records(struct client *c, const struct audit_options *o, struct 
     if (client_query(target, "machine", o->machine, err) < 0 ||
         client_query(target, "verb", o->verb, err) < 0 ||
         client_query(target, "owner", o->owner, err) < 0 ||
+        client_query(target, "text", o->text, err) < 0 ||
         client_query(target, "tail", o->count ? tail : NULL, err) < 0 ||
         client_send(c, c->http, &r, err) < 0 || client_answer(c->http, &head, err) < 0)
         return -1;

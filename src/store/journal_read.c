@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -31,12 +32,22 @@ static bool verb_matches(const char *wanted, const char *verb) {
     return n == 0 || (strncmp(wanted, verb, n) == 0 && (verb[n] == '\0' || verb[n] == '.'));
 }
 
-static bool matches(const struct journal_filter *f, const struct journal_record *r) {
+static bool contains(const char *wanted, const char *line, size_t len) {
+    size_t n = wanted ? strlen(wanted) : 0;
+    for (size_t at = 0; at + n <= len; at++)
+        if (strncasecmp(line + at, wanted ? wanted : "", n) == 0)
+            return true;
+    return false;
+}
+
+static bool matches(const struct journal_filter *f, const struct journal_record *r,
+                    const char *line, size_t len) {
     bool structural = r->kind == JOURNAL_SEGMENT || r->kind == JOURNAL_HEAD;
     return (f->structural || !structural) && r->seq > f->after_seq &&
            (f->since_ms == 0 || r->time_ms >= f->since_ms) &&
            (f->until_ms == 0 || r->time_ms <= f->until_ms) && text_matches(f->owner, r->owner) &&
-           text_matches(f->machine, r->machine) && verb_matches(f->verb, r->verb);
+           text_matches(f->machine, r->machine) && verb_matches(f->verb, r->verb) &&
+           contains(f->text, line, len);
 }
 
 static int seek(struct journal_reader *r, uint64_t segment, uint64_t offset, struct err *err) {
@@ -74,7 +85,7 @@ static int next_here(struct journal_reader *r, const char **ret_line, size_t *re
             return 0;
         if (journal_read_decode(r, *ret_line, *ret_len, err) < 0)
             return -1;
-        if (matches(&r->filter, &r->slot.record))
+        if (matches(&r->filter, &r->slot.record, *ret_line, *ret_len))
             return 1;
     }
 }

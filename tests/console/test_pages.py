@@ -33,6 +33,10 @@ def test_the_journal_is_searched_followed_and_verified(tab, daemon):
     tab.click(".row.opens:has-text('true unheard-of')")
     tab.shown("dialog pre:has-text('unheard-of')")
     tab.key("Escape")
+    visit(tab, "machines", machine)
+    tab.click("main a:text('Audit')")
+    tab.shown(f".row.opens:has-text('machine.create'):has-text('{machine}')")
+    assert tab.inputValue("[aria-label='Machine']") == machine
     tab.click("text=Verify the journal")
     tab.click("button:text('Verify')")
     tab.shown(".verified .badge:text('complete')")
@@ -65,6 +69,11 @@ def test_secrets_are_stored_replaced_and_deleted_and_never_shown(tab, daemon):
     tab.click("dialog button:text('Store')")
     daemon.until(lambda: daemon.get("/v1/secrets")["secrets"][0]["changed_ms"] > before["changed_ms"])
     assert "value" not in tab.evaluate("document.querySelector('main').textContent").replace("puts the value", "")
+    machine = daemon.machine(name="other")
+    tab.click(".row:has-text('API_KEY') a:text('Audit')")
+    tab.shown(".row.opens:has-text('secret.'):has-text('API_KEY')")
+    assert tab.count(f".row.opens:has-text('{machine}')") == 0
+    visit(tab, "secrets")
     tab.click(".row:has-text('API_KEY') button:text('Delete')")
     tab.click("dialog button:text('Delete')")
     tab.gone(".row:has-text('API_KEY')")

@@ -280,6 +280,8 @@ def test_audit_and_tokens(carrel, machine):
     carrel("exec", "tour", "--", "echo", "for the journal")
     lines = [json.loads(line) for line in carrel("audit", "--json", "--machine", machine).stdout.splitlines()]
     assert [r["argv"] for r in lines if r["verb"] == "exec" and r["kind"] == "intent"] == [["echo", "for the journal"]]
+    found = carrel("audit", "--json", "--machine", machine, "--text", "MACHINE.CREATE").stdout.splitlines()
+    assert found and len(found) < len(lines) and all(json.loads(line)["verb"] == "machine.create" for line in found)
     verified = carrel("audit", "verify").stdout
     assert b"the journal is complete" in verified and re.match(rb"\d+ records in 1 segment\n", verified), verified
     head = carrel("audit", "verify").stdout.split(b"head ")[1].split()[0].decode()

@@ -73,6 +73,7 @@ def offered(carrel, line):
     ("token new --scope r", ["read", "run"]),
     ("token ", ["new", "ls", "show", "rm"]),
     ("audit --machine=wo", ["--machine=workbench"]),
+    ("audit --te", ["--text"]),
     ("audit verify --he", ["--head", "--help"]),
     ("mcp --machine wo", ["workbench"]),
     ("new --idle-action ", ["pause", "stop", "destroy", "release"]),

@@ -104,7 +104,7 @@ OPERATIONS: Dict[str, Tuple[str, str, Tuple[str, ...]]] = {
     "run_resume": ("POST", "/v1/runs/{run}/resume", ()),
     "run_cancel": ("POST", "/v1/runs/{run}/cancel", ()),
     "events": ("GET", "/v1/events", ("after", "machine", "type", "follow", )),
-    "audit": ("GET", "/v1/audit", ("since", "tail", "machine", "verb", "owner", "heads", )),
+    "audit": ("GET", "/v1/audit", ("since", "tail", "machine", "verb", "owner", "text", "heads", )),
     "audit_verify": ("GET", "/v1/audit/verify", ("head", )),
     "token_new": ("POST", "/v1/tokens", ()),
     "token_list": ("GET", "/v1/tokens", ()),

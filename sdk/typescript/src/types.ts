@@ -1740,7 +1740,7 @@ export interface Operations {
   /** Stream events of all machines (server-sent events); a client can resume after the id of an event */
   events: { params: { after?: number; machine?: string; type?: string; follow?: boolean }; body: undefined; answer: Uint8Array; event: Event };
   /** List journal records, oldest first */
-  audit: { params: { since?: number; tail?: number; machine?: string; verb?: string; owner?: string; heads?: boolean }; body: undefined; answer: Uint8Array; event: Record };
+  audit: { params: { since?: number; tail?: number; machine?: string; verb?: string; owner?: string; text?: string; heads?: boolean }; body: undefined; answer: Uint8Array; event: Record };
   /** Verify the hash chain and signatures of the journal */
   audit_verify: { params: { head?: string }; body: undefined; answer: Verification; event: never };
   /** Create a token */

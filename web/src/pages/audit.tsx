@@ -26,6 +26,7 @@ interface Verification {
 
 const TAIL = 1000;
 const FOLLOW_MS = 500;
+const TYPED_MS = 300;
 
 function subject(r: AuditRecord): string {
   if (r.argv?.length) return commandLine(r.argv);
@@ -86,9 +87,24 @@ function Verify() {
   );
 }
 
+/** The daemon searches the whole journal for the longest word; the page leaves out records without the others. */
+function longest(text: string): string {
+  return text.split(/\s+/).reduce((a, b) => (b.length > a.length ? b : a), "");
+}
+
 function matches(r: AuditRecord, text: string): boolean {
   const all = JSON.stringify(r).toLowerCase();
   return text.toLowerCase().split(/\s+/).every((word) => all.includes(word));
+}
+
+/** A value that changes once nobody has typed for a moment. */
+function useTyped(value: string): string {
+  const [typed, setTyped] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setTyped(value), TYPED_MS);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return typed;
 }
 
 export function Audit() {
@@ -97,7 +113,8 @@ export function Audit() {
   const verb = query.get("verb") ?? "";
   const [text, setText] = useState(query.get("text") ?? "");
   const [follow, setFollow] = useState(true);
-  const { data, error, reload } = useLoad(() => records({ machine, verb }), [machine, verb]);
+  const wanted = longest(useTyped(text));
+  const { data, error, reload } = useLoad(() => records({ machine, verb, text: wanted }), [machine, verb, wanted]);
   useEffect(() => {
     if (!follow) return;
     let timer = 0;
@@ -129,7 +146,7 @@ export function Audit() {
       {!data && !error && <Loading />}
       {data && rows.length === 0 && <Empty>No record matches.</Empty>}
       {rows.length > 0 && <Table label="Records" rows={rows} columns={columns} id={(r) => String(r.seq)} open={show} />}
-      {data?.length === TAIL && <Empty>Only the newest {TAIL} records are searched. Name a machine or an action to see more.</Empty>}
+      {data?.length === TAIL && <Empty>These are the newest {TAIL} records. Search, or name a machine or an action, to see earlier ones.</Empty>}
     </>
   );
 }

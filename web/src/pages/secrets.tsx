@@ -1,6 +1,7 @@
 // Names of secrets and logins. Their values can be replaced, and never be read.
 import { useState } from "preact/hooks";
 import { api, at } from "../api";
+import { href } from "../router";
 import { Act, Badge, Empty, Field, Loading, Problem } from "../ui/basics";
 import { confirmDialog, FormDialog, openDialog } from "../ui/dialog";
 import { ago, shown } from "../ui/format";
@@ -83,9 +84,10 @@ function List<T extends Secret>({ kind, title, empty, more }: ListProps<T>) {
     ...more,
     {
       title: "Actions",
-      width: "11rem",
+      width: "15rem",
       show: (s) => (
         <>
+          <a class="button quiet" href={href(["audit"], { text: s.name })}>Audit</a>
           <Act class="quiet" run={() => put(s.name)}>Replace</Act>
           <Act class="quiet" run={() => remove(s.name)}>Delete</Act>
         </>

@@ -1,7 +1,7 @@
 import "./machine.css";
 import type { FunctionComponent } from "preact";
 import { api, at } from "../../api";
-import { go, route } from "../../router";
+import { go, href, route } from "../../router";
 import type { Machine } from "../../types";
 import { Act, Badge, Loading, Problem, Tabs } from "../../ui/basics";
 import { confirmDialog } from "../../ui/dialog";
@@ -41,6 +41,7 @@ function Actions({ machine, path }: PartProps) {
   const asleep = machine.state === "paused" || machine.state === "stopped";
   return (
     <>
+      <a class="button quiet" href={href(["audit"], { machine: machine.id })}>Audit</a>
       {running && <Act run={verb("pause")}>Pause</Act>}
       {asleep && <Act class="primary" run={verb("resume")}>Resume</Act>}
       {(running || machine.state === "paused") && <Act run={verb("stop")}>Stop</Act>}
