@@ -10,6 +10,7 @@ static const char *const policies[] = {"every", "risky", "manual", NULL};
 static const char *const machine_states[] = {"creating", "running", "paused", "stopped",
                                              "ending",   "ended",   NULL};
 static const char *const state_bys[] = {"idle", "owner", "admin", NULL};
+static const char *const ttl_actions[] = {"destroy", "pause", NULL};
 static const char *const idle_actions[] = {"pause", "stop", "destroy", "release", NULL};
 
 static const struct field limits_request[] = {
@@ -61,7 +62,11 @@ const struct schema models_request_schema =
         {"limits", FIELD_OBJECT, AT(type, base limits),                                            \
          "limits of memory, processors, processes and disk", .sub = &limits_request_schema},       \
         {"ttl", FIELD_DURATION, AT(type, base ttl),                                                \
-         "delete the machine after this time from now; 0: never", .max = DAYS(3650)},              \
+         "apply `on_ttl` to the machine after this time from now; 0: never", .max = DAYS(3650)},   \
+        {"on_ttl", FIELD_TEXT, AT(type, base on_ttl),                                              \
+         "at the end of the ttl: destroy the machine (default), or pause it, without a ttl from "  \
+         "then on; a machine that cannot be paused is stopped",                                    \
+         .choices = ttl_actions},                                                                  \
         {"idle", FIELD_DURATION, AT(type, base idle),                                              \
          "apply `idle_action` after this time without use; 0: never", .max = DAYS(3650)},          \
         {"idle_action", FIELD_TEXT, AT(type, base idle_action),                                    \
@@ -191,7 +196,8 @@ static const struct field machine_view[] = {
     {"created", SHOW_TIME, AT(struct machine_view, created_ms), NULL, .required = true},
     {"ended", SHOW_TIME, AT(struct machine_view, ended_ms), NULL},
     {"expires", SHOW_TIME, AT(struct machine_view, expires_ms),
-     "time when the machine will be deleted (its ttl)"},
+     "end of the machine's ttl, when `on_ttl` applies"},
+    {"on_ttl", SHOW_TEXT, AT(struct machine_view, on_ttl), NULL, .choices = ttl_actions},
     {"limits", SHOW_OBJECT, AT(struct machine_view, limits), NULL, .required = true,
      .sub = &limits_schema},
     {"idle_ms", SHOW_NUMBER, AT(struct machine_view, idle_ms),

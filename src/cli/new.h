@@ -14,7 +14,7 @@
 #include "cli/spec.h"
 
 struct new_options {
-    const char *kind, *image, *from, *name, *idle_action, *steps, *models;
+    const char *kind, *image, *from, *name, *on_ttl, *idle_action, *steps, *models;
     struct spec spec;
     uint64_t idle_ms;
     struct option_list env, env_files, meta, net;
@@ -66,6 +66,7 @@ struct new_options {
          offsetof(type, member.spec.allow),                                                      \
          "cell: capabilities of its programs, such as log,args (default: none)"},                \
         {0, "ttl", "TIME", OPTION_DURATION, offsetof(type, member.spec.ttl_ms), SPEC_TTL_HELP},  \
+        {0, "on-ttl", "destroy|pause", OPTION_TEXT, offsetof(type, member.on_ttl), ON_TTL_HELP}, \
         {0,                                                                                      \
          "idle",                                                                                 \
          "TIME",                                                                                 \

@@ -17,6 +17,7 @@ struct spec {
 };
 
 #define SPEC_TTL_HELP "delete the machine and its files after this time, such as 2h"
+#define ON_TTL_HELP "action after --ttl (default: destroy)"
 
 /* Rows of an option table; `member` is the struct spec in `type`. */
 #define SPEC_OPTIONS(type, member)                                                                 \

@@ -105,13 +105,9 @@ static int verbs_describe(const struct new_options *o, const struct grants *g,
         id_new('k'); /* idempotency key: a repeated request makes no second machine */
     const struct {
         const char *name, *value;
-    } texts[] = {{"kind", o->kind},
-                 {"image", o->image},
-                 {"from", o->from},
-                 {"name", o->name},
-                 {"idle_action", o->idle_action},
-                 {"steps", o->steps},
-                 {"key", key.text}};
+    } texts[] = {{"kind", o->kind},   {"image", o->image},   {"from", o->from},
+                 {"name", o->name},   {"on_ttl", o->on_ttl}, {"idle_action", o->idle_action},
+                 {"steps", o->steps}, {"key", key.text}};
     if (check_kind(o->kind, err) < 0)
         return -1;
     jot_object(&j, NULL);
@@ -315,7 +311,7 @@ int cmd_stats(int argc, char **argv) {
 
 struct set_options {
     struct spec spec;
-    const char *idle_action, *steps;
+    const char *on_ttl, *idle_action, *steps;
     uint64_t idle_ms;
     struct option_list meta;
     bool quiet, json, help;
@@ -333,8 +329,8 @@ const struct option_row set_rows[] = {
      "cell: limit of instructions per second"},
     {0, "allow", "LIST", OPTION_TEXT, SET(spec.allow),
      "cell: capabilities of its programs, such as log,args; '' removes all"},
-    {0, "ttl", "TIME", OPTION_DURATION, SET(spec.ttl_ms),
-     "delete the machine and its files this long from now"},
+    {0, "ttl", "TIME", OPTION_DURATION, SET(spec.ttl_ms), "apply --on-ttl this long from now"},
+    {0, "on-ttl", "destroy|pause", OPTION_TEXT, SET(on_ttl), ON_TTL_HELP},
     {0, "idle", "TIME", OPTION_DURATION, SET(idle_ms),
      "apply --idle-action after this time without use, such as 30m"},
     {0, "idle-action", "pause|stop|destroy|release", OPTION_TEXT, SET(idle_action),
@@ -370,6 +366,8 @@ static int set_describe(const struct set_options *o, struct buf *text, struct er
     if (spec_put(&j, &o->spec, &none, NULL, err) < 0)
         return -1;
     spec_put_duration(&j, "idle", o->idle_ms);
+    if (o->on_ttl)
+        jot_string(&j, "on_ttl", o->on_ttl);
     if (o->idle_action)
         jot_string(&j, "idle_action", o->idle_action);
     if (o->steps)

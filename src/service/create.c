@@ -267,7 +267,6 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
         .ttl_ms = given_or(r->ttl, conf->ttl_ms),
         .idle_ms = given_or(r->idle, conf->idle_ms),
         .idle_action = (enum idle_action)conf->idle_action,
-        .on_ttl = r->pause_at_end ? TTL_PAUSE : TTL_DESTROY,
         .steps = r->ephemeral ? STEPS_MANUAL : (enum step_policy)conf->steps,
     };
     if (r->steps && step_policy_parse(r->steps, &row->steps, err) < 0)
@@ -276,7 +275,8 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
         err_set(err, ERR_INVALID, "'%s' is not a valid machine name", r->name);
         return err_remedy(err, "use letters, digits, '.', '_' and '-'; it cannot start with m-");
     }
-    if (r->idle_action && idle_action_parse(r->idle_action, &row->idle_action, err) < 0)
+    if ((r->idle_action && idle_action_parse(r->idle_action, &row->idle_action, err) < 0) ||
+        (r->on_ttl && on_ttl_parse(r->on_ttl, row, err) < 0))
         return -1;
     snprintf(row->id, sizeof(row->id), "%s", id_new('m').text);
     snprintf(row->owner, sizeof(row->owner), "%s", who->owner);
@@ -613,7 +613,7 @@ static void creation_go(struct service *s, struct creation *c, const struct mach
                     : r->early       ? "" /* keep the hostname of the prepared box */
                                      : l->row.id,
         .limits = wanted_limits(s->conf, r, &l->row),
-        .deadline_ms = live_deadline(l, l->row.ttl_ms),
+        .deadline_ms = live_deadline(&l->row, l->row.ttl_ms),
         .linger = !r->ephemeral,
         .cell = live_is_cell(l),
         .vm = live_vm(l, &vm),

@@ -115,8 +115,8 @@ void live_set_lifetime(struct live *l, uint64_t left_ms) {
     l->expires_ms = left_ms ? boot_ms() + left_ms : 0;
 }
 
-uint64_t live_deadline(const struct live *l, uint64_t left_ms) {
-    return l->row.on_ttl == TTL_PAUSE ? 0 : left_ms;
+uint64_t live_deadline(const struct machine_row *row, uint64_t left_ms) {
+    return row->on_ttl == TTL_PAUSE ? 0 : left_ms;
 }
 
 uint64_t live_time_left(const struct live *l) {
@@ -204,6 +204,7 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
         .limits = {row->mem_bytes, row->cpu_milli, row->pids, row->disk_bytes,
                    row->fuel ? row->fuel : SHOW_UNCOUNTED,
                    row->fuel_rate ? row->fuel_rate : SHOW_UNCOUNTED},
+        .on_ttl = row->ttl_ms ? ttl_action_name((enum ttl_action)row->on_ttl) : NULL,
         .idle_ms = row->idle_ms,
         .idle_action = row->idle_ms ? idle_action_name(row->idle_action) : NULL,
         .steps = step_policy_name(row->steps),

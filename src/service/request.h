@@ -91,7 +91,7 @@ struct machine_request {
     const char *kind, *image, *name, *hostname, *key;
     struct limits_request limits;
     struct given ttl, idle; /* ms */
-    const char *idle_action;
+    const char *on_ttl, *idle_action;
     struct texts metadata, env;
     struct rows dirs;    /* struct dir_request */
     struct rows volumes; /* struct volume_use_request */
@@ -113,7 +113,6 @@ struct machine_request {
     } from;                  /* source of a fork */
     const char *source;      /* a machine, MACHINE@STEP or an image, for service_create_from() */
     /* Set by the front end, not part of the body. */
-    bool pause_at_end;       /* the end of the ttl pauses the machine, and does not delete it */
     struct rows allowed_net; /* like `net`: rules that carrel.conf allows to every caller */
     bool ephemeral;          /* ends with the daemon at the latest */
     bool early;              /* answered before the guest is ready: a command follows at once */
@@ -123,7 +122,7 @@ struct update_request {
     const char *name;
     struct limits_request limits;
     struct given ttl, idle;
-    const char *idle_action;
+    const char *on_ttl, *idle_action;
     const char *steps;
     const char *allow; /* as in machine_request; empty: none */
     struct texts metadata;

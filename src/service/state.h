@@ -215,7 +215,7 @@ void live_user(const struct live *l, uint32_t *ret_uid, uint32_t *ret_gid);
 /* Sets the time until the ttl ends; 0: never. */
 void live_set_lifetime(struct live *l, uint64_t left_ms);
 /* The time after which the box itself ends; 0: never. The daemon alone pauses machines. */
-uint64_t live_deadline(const struct live *l, uint64_t left_ms);
+uint64_t live_deadline(const struct machine_row *row, uint64_t left_ms);
 /* Milliseconds until the ttl ends, at least 1; 0: no ttl. */
 uint64_t live_time_left(const struct live *l);
 /* True if the ttl ended at least `ago_ms` ago; negative: if it ends within -ago_ms. */

@@ -23,7 +23,8 @@ static int apply_update(struct live *l, const struct caller *who, const struct u
         return -1;
     if (r->name && !machine_name_ok(r->name))
         return err_set(err, ERR_INVALID, "'%s' is not a valid machine name", r->name);
-    if (r->idle_action && idle_action_parse(r->idle_action, &row->idle_action, err) < 0)
+    if ((r->idle_action && idle_action_parse(r->idle_action, &row->idle_action, err) < 0) ||
+        (r->on_ttl && on_ttl_parse(r->on_ttl, row, err) < 0))
         return -1;
     if (r->steps && step_policy_parse(r->steps, &row->steps, err) < 0)
         return -1;
@@ -39,7 +40,7 @@ static int apply_update(struct live *l, const struct caller *who, const struct u
     if (r->ttl.is) /* the ttl counts from now in requests, from creation in rows */
         row->ttl_ms = r->ttl.value ? (uint64_t)(wall_ms() - row->created_ms) + r->ttl.value : 0;
     bool more = row->mem_bytes > l->row.mem_bytes || row->cpu_milli > l->row.cpu_milli ||
-                row->disk_bytes > l->row.disk_bytes || r->ttl.is;
+                row->disk_bytes > l->row.disk_bytes || r->ttl.is || row->on_ttl != l->row.on_ttl;
     return more ? quota_check(l->service, who, &l->row, row, err) : 0;
 }
 
@@ -76,6 +77,7 @@ static struct machine_row updated_row(const struct update *u) {
     row.fuel = wanted->fuel;
     row.fuel_rate = wanted->fuel_rate;
     row.ttl_ms = wanted->ttl_ms;
+    row.on_ttl = wanted->on_ttl;
     row.idle_ms = wanted->idle_ms;
     row.idle_action = wanted->idle_action;
     row.steps = wanted->steps;
@@ -109,7 +111,10 @@ static void update_written(void *arg, const struct err *failed) {
     l->row = row;
     if (u->ttl.is)
         live_set_lifetime(l, u->ttl.value);
-    net_tell(l, update_told, u);
+    if (l->machine)
+        net_tell(l, update_told, u);
+    else
+        update_finish(u, NULL);
 }
 
 static void update_write(void *arg, const struct err *failed) {
@@ -124,10 +129,12 @@ static void update_write(void *arg, const struct err *failed) {
 static void update_deadline(void *arg, const struct err *failed) {
     struct update *u = arg;
     struct live *l = u->change->live;
-    if (failed || !u->ttl.is)
+    bool is_same = !u->ttl.is && u->row.on_ttl == l->row.on_ttl;
+    uint64_t left_ms = u->ttl.is ? u->ttl.value : live_time_left(l);
+    if (failed || is_same || !l->machine)
         update_write(u, failed);
     else
-        l->service->driver->set_deadline(l->machine, live_deadline(l, u->ttl.value), update_write,
+        l->service->driver->set_deadline(l->machine, live_deadline(&u->row, left_ms), update_write,
                                          u);
 }
 
@@ -152,9 +159,19 @@ static int change_models(struct live *l, const struct caller *who, const struct 
     return authorise(who, RIGHT_UPDATE_MODELS, err) < 0 ? -1 : models_limit(l, r, err);
 }
 
+/* The end of a machine is in its row alone while it has no box. */
+static bool is_about_end(const struct update_request *r) {
+    const struct limits_request *n = &r->limits;
+    bool limits = n->mem.is || n->cpus.is || n->pids.is || n->disk.is || n->fuel.is ||
+                  n->fuel_rate.is || r->models.tokens.is || r->models.money.is || r->models.allow;
+    return (r->ttl.is || r->on_ttl) && !limits && !r->name && !r->idle.is && !r->idle_action &&
+           !r->steps && !r->allow && !r->metadata.v;
+}
+
 void service_update(struct service *s, const struct caller *who, const char *ref,
                     const struct update_request *r, service_machine_fn *done, void *arg) {
-    struct change *c = change_begin(s, who, ref, "machine.update", CHANGE_LIVE, done, arg);
+    enum change_kind kind = is_about_end(r) ? CHANGE_WAKES : CHANGE_LIVE;
+    struct change *c = change_begin(s, who, ref, "machine.update", kind, done, arg);
     struct err err;
     if (!c)
         return;

@@ -25,6 +25,7 @@ struct machine_view {
     const char *reason;   /* why it ended; NULL if it has not ended */
     uint64_t created_ms, ended_ms, expires_ms;
     struct limits_view limits;
+    const char *on_ttl; /* NULL: it has no ttl */
     uint64_t idle_ms;
     const char *idle_action;
     const char *steps;    /* when a step is taken: every, risky, manual */

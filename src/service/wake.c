@@ -147,7 +147,7 @@ static void wake_create(struct waking *w) {
         .image = l->row.image,
         .hostname = l->row.name[0] ? l->row.name : l->row.id,
         .limits = wake_limits(w),
-        .deadline_ms = live_deadline(l, live_time_left(l)),
+        .deadline_ms = live_deadline(&l->row, live_time_left(l)),
         .linger = true,
         .same = true,
         .cell = live_is_cell(l),

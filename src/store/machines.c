@@ -8,10 +8,14 @@ static const char *const state_names[] = {"",        "creating", "running", "pau
                                           "stopped", "ending",   "ended"};
 static const char *const by_names[] = {"", "idle", "owner", "admin"};
 static const char *const action_names[] = {"", "pause", "stop", "destroy", "release"};
+/* The number of an action is one less, because rows of older stores have 0. */
+static const char *const ttl_names[] = {"", "destroy", "pause"};
 static const char *const policy_names[] = {"", "manual", "every", "risky"};
 static const struct names states = {"state", state_names, MACHINE_STATE_LAST + 1};
 static const struct names state_bys = {"cause", by_names, STATE_BY_LAST + 1};
 static const struct names actions = {"idle action", action_names, IDLE_ACTION_LAST + 1};
+static const struct names ttl_actions = {"action at the end of the ttl", ttl_names,
+                                         TTL_ACTION_LAST + 2};
 static const struct names policies = {"step policy", policy_names, STEP_POLICY_LAST + 1};
 
 const char *machine_state_name(enum machine_state state) {
@@ -28,6 +32,10 @@ const char *idle_action_name(enum idle_action action) {
 
 const char *step_policy_name(enum step_policy policy) {
     return names_get(&policies, (int)policy);
+}
+
+const char *ttl_action_name(enum ttl_action action) {
+    return names_get(&ttl_actions, (int)action + 1);
 }
 
 int machine_state_parse(const char *name, enum machine_state *ret, struct err *err) {
@@ -51,6 +59,14 @@ int step_policy_parse(const char *name, enum step_policy *ret, struct err *err) 
     if (names_parse(&policies, name, &value, err) < 0)
         return -1;
     *ret = (enum step_policy)value;
+    return 0;
+}
+
+int on_ttl_parse(const char *name, struct machine_row *row, struct err *err) {
+    int value = 0;
+    if (names_parse(&ttl_actions, name, &value, err) < 0)
+        return -1;
+    row->on_ttl = (uint32_t)value - 1;
     return 0;
 }
 

@@ -47,7 +47,7 @@ enum idle_action {
     IDLE_ACTION_LAST = IDLE_RELEASE,
 };
 /* TTL_PAUSE: at the end of its ttl a machine is paused, and has no ttl from then on. */
-enum ttl_action { TTL_DESTROY, TTL_PAUSE };
+enum ttl_action { TTL_DESTROY, TTL_PAUSE, TTL_ACTION_LAST = TTL_PAUSE };
 enum step_policy { STEPS_MANUAL = 1, STEPS_EVERY, STEPS_RISKY, STEP_POLICY_LAST = STEPS_RISKY };
 
 /* Return the name of a number, such as "running"; NULL for an unknown number. */
@@ -55,6 +55,7 @@ const char *machine_state_name(enum machine_state state);
 const char *state_by_name(enum state_by by); /* NULL for STATE_BY_OTHER */
 const char *idle_action_name(enum idle_action action);
 const char *step_policy_name(enum step_policy policy);
+const char *ttl_action_name(enum ttl_action action);
 /* Return the number of a name. ERR_INVALID names the unknown text and the allowed names. */
 int machine_state_parse(const char *name, enum machine_state *ret, struct err *err);
 int idle_action_parse(const char *name, enum idle_action *ret, struct err *err);
@@ -92,6 +93,9 @@ struct machine_row {
     char *env;                          /* one JSON object; NULL: {} */
     char *warnings;                     /* warnings from the creation of the machine; NULL: none */
 };
+
+/* Sets row->on_ttl. */
+int on_ttl_parse(const char *name, struct machine_row *row, struct err *err);
 
 struct machine_list {
     struct machine_row *rows;

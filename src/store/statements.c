@@ -230,7 +230,7 @@ static const struct {
                              " end_reason = ?10, mem_bytes = ?11, cpu_milli = ?12, pids = ?13,"
                              " disk_bytes = ?14, ttl_ms = ?15, idle_ms = ?16, idle_action = ?17,"
                              " steps = ?18, incarnation = ?19, metadata = ?22, env = ?23,"
-                             " warnings = ?24, state_by = ?25"
+                             " warnings = ?24, state_by = ?25, on_ttl = ?30"
                              " WHERE id = ?1",
                              &machine_table},
     [STMT_MACHINE_STATE] = {"UPDATE machines SET state = ?2, state_by = ?3 WHERE id = ?1", NULL},

@@ -172,11 +172,11 @@ def test_rm_of_a_machine_that_has_ended(carrel):
 
 
 def test_set_and_rename(carrel, machine):
-    done = carrel("set", "tour", "--mem", "512M", "--cpus", "0.5", "--pids", "99", "--ttl", "2h", "--idle", "30m", "--idle-action", "stop",
+    done = carrel("set", "tour", "--mem", "512M", "--cpus", "0.5", "--pids", "99", "--ttl", "2h", "--on-ttl", "pause", "--idle", "30m", "--idle-action", "stop",
                   "--steps", "manual", "--meta", "x=y", "--json")
     told = json.loads(done.stdout)
     assert {**told["limits"], "disk": 0} == {"mem": 512 << 20, "cpus": 0.5, "pids": 99, "disk": 0} and told["metadata"] == {"x": "y"}
-    assert (told["idle_ms"], told["idle_action"], told["steps"]) == (1800000, "stop", "manual") and told["expires"]
+    assert (told["idle_ms"], told["idle_action"], told["steps"]) == (1800000, "stop", "manual") and told["expires"] and told["on_ttl"] == "pause"
     assert (carrel("rename", "tour", "trip").stdout, carrel("ls", "-q", "--name", "trip").stdout.decode().strip()) == (b"", machine)
     assert carrel("show", "tour").returncode == 125
     assert json.loads(carrel("rename", "--json", "trip", "tour").stdout)["name"] == "tour"

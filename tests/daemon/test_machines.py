@@ -120,6 +120,33 @@ def test_an_idle_machine_is(daemon, action, state):
     daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == state)
 
 
+@pytest.mark.parametrize("action", ["pause", "destroy"])
+def test_end_of_the_ttl_applies_on_ttl(daemon, action):
+    m = daemon.machine(ttl=2, on_ttl=action)
+    assert daemon.get(f"/v1/machines/{m}")["on_ttl"] == action
+    state = "ended" if action == "destroy" else "paused" if can_pause(daemon) else "stopped"
+    daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == state)
+    if action == "pause":
+        daemon.until(lambda: "expires" not in daemon.get(f"/v1/machines/{m}"))
+
+
+def test_on_ttl_is_changed_without_the_ttl_and_a_fork_has_it_too(daemon):
+    m = daemon.machine(ttl=3600)
+    before = daemon.get(f"/v1/machines/{m}")
+    after = daemon.patch(f"/v1/machines/{m}", {"on_ttl": "pause"})
+    assert (before["on_ttl"], after["on_ttl"], after["expires"]) == ("destroy", "pause", before["expires"])
+    fork, = daemon.post(f"/v1/machines/{m}/fork")["machines"]
+    assert fork["on_ttl"] == "pause"
+
+
+def test_ttl_of_a_stopped_machine_is_changed(daemon):
+    m = daemon.machine(ttl=3600)
+    daemon.post(f"/v1/machines/{m}/stop")
+    assert daemon.patch(f"/v1/machines/{m}", {"ttl": 0}).get("expires") is None
+    assert daemon.patch(f"/v1/machines/{m}", {"ttl": 2})["state"] == "stopped"
+    daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == "ended")
+
+
 def test_a_process_keeps_a_machine_from_being_idle_where_it_cannot_be_paused(daemon):
     if can_pause(daemon):
         pytest.skip("this host can freeze processes, and counts what they use")

@@ -1,4 +1,5 @@
 """The end of a timeout: it kills or pauses, and a paused sandbox waits for connect or for traffic."""
+import threading
 import time
 
 import pytest
@@ -77,6 +78,53 @@ def test_traffic_resumes_no_sandbox_that_kept_only_its_files(e2b, daemon):
     sandbox = e2b.create(autoPause=True, autoResume={"enabled": True})
     e2b.post(sandbox, "pause", {"memory": False}, 204)
     assert traffic(e2b, sandbox) == 502 and state_of(e2b, sandbox) == "paused"
+
+
+def test_pause_that_a_crash_cuts_off_leaves_no_sandbox_without_an_end(e2b, daemon):
+    """The daemon dies at another moment of the pause each time."""
+    for i in range(4):
+        sandbox = e2b.create(timeout=600)
+        pausing = threading.Thread(target=attempt, args=(e2b, sandbox, "pause"))
+        pausing.start()
+        time.sleep(i * 0.01)
+        daemon.kill()
+        pausing.join()
+        daemon.start()
+        again = E2b.of(daemon)
+        machine = daemon.get("/v1/machines/" + machine_of(sandbox))
+        assert machine["state"] == "paused" or machine.get("expires"), machine
+        again.post(sandbox, "connect", {"timeout": 600})
+        machine = daemon.get("/v1/machines/" + machine_of(sandbox))
+        assert machine["expires"] and machine["state"] == "running"
+        again.post(sandbox, "timeout", {"timeout": 600}, 204)
+        assert daemon.get("/v1/machines/" + machine_of(sandbox))["on_ttl"] == "destroy"
+
+
+def attempt(e2b, sandbox, verb):
+    try:
+        e2b.post(sandbox, verb)
+    except OSError:
+        pass  # the daemon was killed
+
+
+def test_sandbox_whose_pause_was_cut_off_pauses_at_its_end(e2b, daemon):
+    sandbox = e2b.create(timeout=3)
+    daemon.patch("/v1/machines/" + machine_of(sandbox), {"on_ttl": "pause"})  # the first half of a pause
+    daemon.until(lambda: state_of(e2b, sandbox) == "paused")
+    e2b.post(sandbox, "connect", {"timeout": 1}, 201)
+    daemon.until(lambda: not e2b.list()[0])
+
+
+def test_many_requests_resume_a_sandbox_once(e2b, daemon):
+    sandbox = e2b.create(autoPause=True, autoResume={"enabled": True})
+    e2b.post(sandbox, "pause", {}, 204)
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(traffic(e2b, sandbox))) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert got == [404] * 8 and state_of(e2b, sandbox) == "running"
 
 
 def test_a_quota_of_lifetimes_forbids_pausing_at_the_end(e2b, daemon):

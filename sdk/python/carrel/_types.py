@@ -359,8 +359,11 @@ MachineRequest = TypedDict("MachineRequest", {
     # name of the machine, unique among the owner's machines that have not ended
     "name": NotRequired[str],
     "limits": NotRequired["LimitsRequest"],
-    # delete the machine after this time from now; 0: never
+    # apply `on_ttl` to the machine after this time from now; 0: never
     "ttl": NotRequired[Union[float, str]],
+    # at the end of the ttl: destroy the machine (default), or pause it, without a ttl from then on; a
+    # machine that cannot be paused is stopped
+    "on_ttl": NotRequired[Literal["destroy", "pause"]],
     # apply `idle_action` after this time without use; 0: never
     "idle": NotRequired[Union[float, str]],
     # action when idle; release: delete the machine if it is unchanged, else stop it
@@ -402,8 +405,11 @@ class UpdateRequest(TypedDict):
     # name of the machine, unique among the owner's machines that have not ended
     name: NotRequired[str]
     limits: NotRequired["LimitsRequest"]
-    # delete the machine after this time from now; 0: never
+    # apply `on_ttl` to the machine after this time from now; 0: never
     ttl: NotRequired[Union[float, str]]
+    # at the end of the ttl: destroy the machine (default), or pause it, without a ttl from then on; a
+    # machine that cannot be paused is stopped
+    on_ttl: NotRequired[Literal["destroy", "pause"]]
     # apply `idle_action` after this time without use; 0: never
     idle: NotRequired[Union[float, str]]
     # action when idle; release: delete the machine if it is unchanged, else stop it
@@ -1115,8 +1121,9 @@ class Machine(TypedDict):
     reason: NotRequired[str]
     created: str
     ended: NotRequired[str]
-    # time when the machine will be deleted (its ttl)
+    # end of the machine's ttl, when `on_ttl` applies
     expires: NotRequired[str]
+    on_ttl: NotRequired[Literal["destroy", "pause"]]
     limits: "Limits"
     # time without use before `idle_action`; 0: never
     idle_ms: int

@@ -345,8 +345,10 @@ export interface MachineRequest {
   /** name of the machine, unique among the owner's machines that have not ended */
   name?: string;
   limits?: LimitsRequest;
-  /** delete the machine after this time from now; 0: never */
+  /** apply `on_ttl` to the machine after this time from now; 0: never */
   ttl?: number | string;
+  /** at the end of the ttl: destroy the machine (default), or pause it, without a ttl from then on; a machine that cannot be paused is stopped */
+  on_ttl?: "destroy" | "pause";
   /** apply `idle_action` after this time without use; 0: never */
   idle?: number | string;
   /** action when idle; release: delete the machine if it is unchanged, else stop it */
@@ -386,8 +388,10 @@ export interface UpdateRequest {
   /** name of the machine, unique among the owner's machines that have not ended */
   name?: string;
   limits?: LimitsRequest;
-  /** delete the machine after this time from now; 0: never */
+  /** apply `on_ttl` to the machine after this time from now; 0: never */
   ttl?: number | string;
+  /** at the end of the ttl: destroy the machine (default), or pause it, without a ttl from then on; a machine that cannot be paused is stopped */
+  on_ttl?: "destroy" | "pause";
   /** apply `idle_action` after this time without use; 0: never */
   idle?: number | string;
   /** action when idle; release: delete the machine if it is unchanged, else stop it */
@@ -1080,8 +1084,9 @@ export interface Machine {
   reason?: string;
   created: string;
   ended?: string;
-  /** time when the machine will be deleted (its ttl) */
+  /** end of the machine's ttl, when `on_ttl` applies */
   expires?: string;
+  on_ttl?: "destroy" | "pause";
   limits: Limits;
   /** time without use before `idle_action`; 0: never */
   idle_ms: number;

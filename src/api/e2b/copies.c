@@ -44,7 +44,7 @@ static void copy_begin(struct e2b_call *c, const char *face, const json_t *own, 
     p->request = (struct machine_request){.source = c->sandbox.id,
                                           .metadata = p->metadata,
                                           .ttl = {ttl_ms, true},
-                                          .pause_at_end = e2b_notes(&c->sandbox, "pause")};
+                                          .on_ttl = e2b_on_ttl(&c->sandbox)};
     service_create_from(c->service, &c->who, &p->request, no_hash, NULL, 0, done, arg);
 }
 

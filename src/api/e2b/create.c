@@ -271,7 +271,7 @@ void e2b_create(struct e2b_call *c) {
     if (!r->template)
         r->template = "base";
     n->request.ttl = (struct given){seconds ? seconds * 1000 : 1, true};
-    n->request.pause_at_end = r->auto_pause;
+    n->request.on_ttl = r->auto_pause ? "pause" : NULL;
     n->request.env = r->env;
     if (check_supported(r, &err) < 0 || plan_network(n, r, &err) < 0 ||
         plan_metadata(n, r, &err) < 0 || plan_image(n, r, &err) < 0) {

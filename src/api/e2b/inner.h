@@ -47,9 +47,8 @@ struct e2b_call {
     char param[E2B_TEXT_SIZE], param2[E2B_TEXT_SIZE];
     struct e2b_sandbox sandbox; /* with route->object */
     json_t *body;
-    void *request;   /* the body as the struct of route->request */
-    int status;      /* for handlers that answer later */
-    uint64_t ttl_ms; /* likewise */
+    void *request; /* the body as the struct of route->request */
+    int status;    /* for handlers that answer later */
 };
 
 /* Each of these functions sends the answer and ends the call. */
@@ -73,6 +72,8 @@ bool e2b_snapshot_read(const struct machine_view *v, struct e2b_sandbox *ret);
 void e2b_sandbox_done(struct e2b_sandbox *b);
 /* True: the face noted that at the creation of the sandbox. */
 bool e2b_notes(const struct e2b_sandbox *b, const char *name);
+/* What its client wants at the end of its lifetime. */
+const char *e2b_on_ttl(const struct e2b_sandbox *b);
 /* Metadata by which machines of the face are known. The value of the second key is JSON. */
 #define E2B_KEY_FACE "carrel.face"
 #define E2B_KEY_OWN "carrel.e2b"

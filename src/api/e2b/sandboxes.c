@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "api/e2b/inner.h"
+#include "api/e2b/target.h"
 #include "base/clock.h"
 #include "base/defer.h"
 
@@ -73,8 +74,9 @@ void e2b_kill(struct e2b_call *c) {
 
 /* ---- lifetime ---- */
 
+/* A pause that a crash cut off left another end in the machine: each new lifetime sets it again. */
 static void set_ttl(struct e2b_call *c, uint64_t ttl_ms, service_machine_fn *done) {
-    const struct update_request r = {.ttl = {ttl_ms, true}};
+    const struct update_request r = {.ttl = {ttl_ms, true}, .on_ttl = e2b_on_ttl(&c->sandbox)};
     service_update(c->service, &c->who, c->sandbox.id, &r, done, c);
 }
 
@@ -96,18 +98,17 @@ void e2b_refresh(struct e2b_call *c) {
         e2b_done(c);
 }
 
-/* ---- pause and connect ---- */
+/* ---- pause ---- */
 
 static void pause_over(void *arg, const struct machine_view *v, const struct err *err) {
     struct e2b_call *c = arg;
-    const struct update_request r = {.ttl = {c->ttl_ms, true}};
+    const struct update_request r = {.on_ttl = e2b_on_ttl(&c->sandbox)};
     (void)v;
-    if (err && c->ttl_ms) /* it still runs, and must end as before */
+    if (err) /* it still runs, and must end as before */
         service_update(c->service, &c->who, c->sandbox.id, &r, e2b_ignore, NULL);
     e2b_changed(c, NULL, err);
 }
 
-/* The lifetime of a paused sandbox does not count: connect sets a new one. */
 static void pause_begin(void *arg, const struct machine_view *v, const struct err *err) {
     const struct hibernate_request files = {.files_only = true};
     struct e2b_call *c = arg;
@@ -120,19 +121,24 @@ static void pause_begin(void *arg, const struct machine_view *v, const struct er
         service_pause(c->service, &c->who, c->sandbox.id, pause_over, c);
 }
 
+/*
+ * A paused sandbox stays until connect sets a new lifetime. So the end of the old one must not
+ * delete it, also if the daemon crashes before the pause: then that end pauses it.
+ */
 void e2b_pause(struct e2b_call *c) {
-    uint64_t now_ms = (uint64_t)wall_ms(), end_ms = c->sandbox.expires_ms;
+    const struct update_request r = {.on_ttl = "pause"};
     struct err err;
     if (c->sandbox.paused) {
         err_set(&err, ERR_BUSY, "sandbox '%s' is paused already", c->sandbox.label);
         e2b_error(c, &err);
         return;
     }
-    c->ttl_ms = !end_ms ? 0 : end_ms > now_ms ? end_ms - now_ms : 1;
-    set_ttl(c, 0, pause_begin);
+    service_update(c->service, &c->who, c->sandbox.id, &r, pause_begin, c);
 }
 
-static void connect_extended(void *arg, const struct machine_view *v, const struct err *err) {
+/* ---- connect ---- */
+
+static void connect_over(void *arg, const struct machine_view *v, const struct err *err) {
     struct e2b_call *c = arg;
     (void)v;
     if (err)
@@ -141,20 +147,20 @@ static void connect_extended(void *arg, const struct machine_view *v, const stru
         answer_sandbox(c, put_connected);
 }
 
-static void connect_woken(void *arg, const struct machine_view *v, const struct err *err) {
-    struct e2b_call *c = arg;
-    if (err)
-        e2b_error(c, err);
-    else if (c->status == 201 || extends(c, c->ttl_ms))
-        set_ttl(c, c->ttl_ms, connect_extended);
-    else
-        connect_extended(c, v, NULL);
+static void connect_resumed(void *arg, const struct err *err) {
+    connect_over(arg, NULL, err);
 }
 
 /* Never shortens the life of a sandbox that runs. */
 void e2b_connect(struct e2b_call *c) {
     const struct timeout_request *r = c->request;
+    uint64_t ttl_ms = ttl_of(r->timeout);
     c->status = c->sandbox.paused ? 201 : 200;
-    c->ttl_ms = ttl_of(r->timeout);
-    service_wake(c->service, &c->who, c->sandbox.id, connect_woken, c);
+    if (c->sandbox.paused)
+        e2b_resume(c->service, &c->who, c->sandbox.id, e2b_on_ttl(&c->sandbox), ttl_ms,
+                   connect_resumed, c);
+    else if (extends(c, ttl_ms))
+        set_ttl(c, ttl_ms, connect_over);
+    else
+        connect_over(c, NULL, NULL);
 }

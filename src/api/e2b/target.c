@@ -1,11 +1,11 @@
 #include "api/e2b/target.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/e2b/inner.h"
 #include "base/alloc.h"
-#include "base/defer.h"
 
 static void target_came(void *arg, const struct machine_view *v, const struct err *err) {
     struct e2b_target *t = arg;
@@ -15,6 +15,7 @@ static void target_came(void *arg, const struct machine_view *v, const struct er
     t->runs = strcmp(b.state, "running") == 0;
     t->resumes = strcmp(b.state, "paused") == 0 && e2b_notes(&b, "resume");
     t->is_private = e2b_notes(&b, "private");
+    t->on_ttl = e2b_on_ttl(&b);
     t->ttl_ms = (uint64_t)json_integer_value(json_object_get(b.own, "ttl_ms"));
     e2b_sandbox_done(&b);
 }
@@ -40,31 +41,50 @@ bool e2b_target_has_token(struct service *s, const struct e2b_target *t, enum ma
                                                       t->owner.client, &who, &err) == 0;
 }
 
-struct waking {
+/* ---- the end of a pause ---- */
+
+struct resuming {
     struct service *service;
-    struct e2b_target target;
+    struct caller who;
+    char id[ID_SIZE];
     service_done_fn *done;
     void *arg;
 };
 
-static void waking_end(void *arg, const struct machine_view *v, const struct err *err) {
-    struct waking *w DEFER_FREE = arg;
-    (void)v;
-    w->done(w->arg, err);
+static void resuming_end(struct resuming *r, const struct err *err) {
+    r->done(r->arg, err);
+    free(r);
 }
 
-static void waking_woken(void *arg, const struct machine_view *v, const struct err *err) {
-    struct waking *w = arg;
-    const struct update_request update = {.ttl = {w->target.ttl_ms, true}};
+static void resuming_woken(void *arg, const struct machine_view *v, const struct err *err) {
+    struct resuming *r = arg;
+    const struct update_request no_end = {.ttl = {0, true}};
+    (void)v;
+    if (err) /* it stays paused */
+        service_update(r->service, &r->who, r->id, &no_end, e2b_ignore, NULL);
+    resuming_end(r, err);
+}
+
+static void resuming_wake(void *arg, const struct machine_view *v, const struct err *err) {
+    struct resuming *r = arg;
+    (void)v;
     if (err)
-        waking_end(w, v, err);
+        resuming_end(r, err);
     else
-        service_update(w->service, &w->target.owner, w->target.id, &update, waking_end, w);
+        service_wake(r->service, &r->who, r->id, resuming_woken, r);
+}
+
+/* The lifetime first: after a crash a sandbox that runs has an end. */
+void e2b_resume(struct service *s, const struct caller *who, const char *id, const char *on_ttl,
+                uint64_t ttl_ms, service_done_fn *done, void *arg) {
+    const struct update_request update = {.ttl = {ttl_ms, true}, .on_ttl = on_ttl};
+    struct resuming *r = xnew(struct resuming);
+    *r = (struct resuming){.service = s, .who = *who, .done = done, .arg = arg};
+    snprintf(r->id, sizeof(r->id), "%s", id);
+    service_update(s, who, id, &update, resuming_wake, r);
 }
 
 void e2b_target_wake(struct service *s, const struct e2b_target *t, service_done_fn *done,
                      void *arg) {
-    struct waking *w = xnew(struct waking);
-    *w = (struct waking){s, *t, done, arg};
-    service_wake(s, &t->owner, t->id, waking_woken, w);
+    e2b_resume(s, &t->owner, t->id, t->on_ttl, t->ttl_ms, done, arg);
 }

@@ -17,6 +17,7 @@ struct e2b_target {
     bool runs, resumes; /* resumes: it is paused, and traffic resumes it */
     bool is_private;    /* its ports need the traffic token */
     uint64_t ttl_ms;    /* its lifetime once traffic resumed it */
+    const char *on_ttl; /* what ends it then */
 };
 
 /* client: for the journal. False: there is no such sandbox, or it neither runs nor resumes. */
@@ -25,6 +26,9 @@ bool e2b_target_find(struct service *s, struct http_text label, const char *clie
 /* True: the token is the one that this use needs. */
 bool e2b_target_has_token(struct service *s, const struct e2b_target *t, enum machine_token_use use,
                           struct http_text token);
+/* Resumes a paused sandbox with a new lifetime. */
+void e2b_resume(struct service *s, const struct caller *who, const char *id, const char *on_ttl,
+                uint64_t ttl_ms, service_done_fn *done, void *arg);
 /* Resumes it, and gives it the lifetime of its creation. */
 void e2b_target_wake(struct service *s, const struct e2b_target *t, service_done_fn *done,
                      void *arg);

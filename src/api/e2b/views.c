@@ -53,6 +53,10 @@ bool e2b_notes(const struct e2b_sandbox *b, const char *name) {
     return json_is_true(json_object_get(b->own, name));
 }
 
+const char *e2b_on_ttl(const struct e2b_sandbox *b) {
+    return e2b_notes(b, "pause") ? "pause" : "destroy";
+}
+
 void e2b_sandbox_done(struct e2b_sandbox *b) {
     json_decref(b->metadata);
     json_decref(b->own);

@@ -194,6 +194,7 @@ static struct machine_request fork_request_of(struct forking *f) {
     r.idle = r.idle.is ? r.idle : (struct given){of->idle_ms, true};
     r.idle_action = r.idle_action ? r.idle_action : idle_action_name(of->idle_action);
     r.steps = r.steps ? r.steps : step_policy_name(of->steps);
+    r.on_ttl = r.on_ttl ? r.on_ttl : ttl_action_name((enum ttl_action)of->on_ttl);
     r.metadata = f->metadata;
     r.from.stack = f->step.stack ? f->step.stack : "";
     r.from.machine = of->id;

@@ -152,6 +152,9 @@ static const char *name_of_state_by(int n) {
 static const char *name_of_action(int n) {
     return idle_action_name((enum idle_action)n);
 }
+static const char *name_of_ttl(int n) {
+    return ttl_action_name((enum ttl_action)n);
+}
 static const char *name_of_policy(int n) {
     return step_policy_name((enum step_policy)n);
 }
@@ -184,6 +187,7 @@ static void every_state_and_kind_is_a_value_of_its_enum(void **state) {
         {&machine_schema, "state", name_of_state, 1, MACHINE_STATE_LAST},
         {&machine_schema, "state_by", name_of_state_by, STATE_BY_IDLE, STATE_BY_LAST},
         {&machine_schema, "idle_action", name_of_action, 1, IDLE_ACTION_LAST},
+        {&machine_schema, "on_ttl", name_of_ttl, 0, TTL_ACTION_LAST},
         {&machine_schema, "steps", name_of_policy, 1, STEP_POLICY_LAST},
         {&exec_schema, "state", name_of_exec, 1, EXEC_STATE_LAST},
         {&step_schema, "kind", name_of_step, 1, STEP_FORK},
