@@ -47,9 +47,16 @@ struct resuming {
     struct service *service;
     struct caller who;
     char id[ID_SIZE];
+    const char *on_ttl;
+    uint64_t ttl_ms;
     service_done_fn *done;
     void *arg;
 };
+
+static void resuming_set_end(struct resuming *r, service_machine_fn *done) {
+    const struct update_request update = {.ttl = {r->ttl_ms, true}, .on_ttl = r->on_ttl};
+    service_update(r->service, &r->who, r->id, &update, done, r);
+}
 
 static void resuming_end(struct resuming *r, const struct err *err) {
     r->done(r->arg, err);
@@ -65,23 +72,39 @@ static void resuming_woken(void *arg, const struct machine_view *v, const struct
     resuming_end(r, err);
 }
 
-static void resuming_wake(void *arg, const struct machine_view *v, const struct err *err) {
+/* A request that resumes it at the same time gives it the same end. */
+static void resuming_given_end(void *arg, const struct machine_view *v, const struct err *err) {
+    (void)v;
+    resuming_end(arg, err && err->code != ERR_BUSY ? err : NULL);
+}
+
+static void resuming_joined(void *arg, const struct machine_view *v, const struct err *err) {
     struct resuming *r = arg;
     (void)v;
     if (err)
         resuming_end(r, err);
     else
-        service_wake(r->service, &r->who, r->id, resuming_woken, r);
+        resuming_set_end(r, resuming_given_end);
+}
+
+/* During another operation only waking waits. */
+static void resuming_wake(void *arg, const struct machine_view *v, const struct err *err) {
+    struct resuming *r = arg;
+    (void)v;
+    if (err && err->code != ERR_BUSY)
+        resuming_end(r, err);
+    else
+        service_wake(r->service, &r->who, r->id, err ? resuming_joined : resuming_woken, r);
 }
 
 /* The lifetime first: after a crash a sandbox that runs has an end. */
 void e2b_resume(struct service *s, const struct caller *who, const char *id, const char *on_ttl,
                 uint64_t ttl_ms, service_done_fn *done, void *arg) {
-    const struct update_request update = {.ttl = {ttl_ms, true}, .on_ttl = on_ttl};
     struct resuming *r = xnew(struct resuming);
-    *r = (struct resuming){.service = s, .who = *who, .done = done, .arg = arg};
+    *r = (struct resuming){
+        .service = s, .who = *who, .on_ttl = on_ttl, .ttl_ms = ttl_ms, .done = done, .arg = arg};
     snprintf(r->id, sizeof(r->id), "%s", id);
-    service_update(s, who, id, &update, resuming_wake, r);
+    resuming_set_end(r, resuming_wake);
 }
 
 void e2b_target_wake(struct service *s, const struct e2b_target *t, service_done_fn *done,
