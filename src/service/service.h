@@ -62,6 +62,7 @@ struct caller {
     bool local;          /* connected by unix socket: may pass descriptors */
     uid_t uid;           /* uid of a local caller */
     char console[16];    /* name of the console's session that it comes from; empty: another way */
+    bool has_volumes;    /* the front end keeps its volumes apart: they need no more scope */
     bool is_idle;        /* the daemon itself, for a machine whose idle timeout is over */
 };
 

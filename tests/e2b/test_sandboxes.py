@@ -51,7 +51,7 @@ def test_fields_of_later_versions_are_ignored(e2b, daemon):
 
 
 @pytest.mark.parametrize("field, value", [
-    ("mcp", {"github": {}}), ("volumeMounts", [{"name": "v", "path": "/v"}]), ("iam", {"tokens": {}}),
+    ("mcp", {"github": {}}), ("iam", {"tokens": {}}),
     ("network", {"egressProxy": {"address": "a:1"}}), ("network", {"allowOut": ["10.0.0.0/8"]}),
     ("metadata", {"carrel.e2b": "{}"}), ("metadata", {"forked_from": "x"}), ("timeout", -1), ("timeout", "x"), ("templateID", 7)])
 def test_what_cannot_be_done_is_refused(e2b, daemon, field, value):
@@ -88,7 +88,7 @@ def test_a_key_of_the_environment_reaches_the_daemon(daemon):
     words = subprocess.run([BUILD / "carrel", "e2b", "env"], env=daemon.env, capture_output=True, text=True, timeout=60,
                            check=True).stdout
     values = dict(line.removeprefix("export ").split("=", 1) for line in words.splitlines())
-    assert values["E2B_API_URL"] == values["E2B_SANDBOX_URL"]
+    assert values["E2B_API_URL"] == values["E2B_SANDBOX_URL"] == values["E2B_VOLUME_API_URL"]
     e2b = E2b(values["E2B_API_URL"], values["E2B_API_KEY"])
     assert len(values["E2B_API_KEY"]) == 69
     e2b.kill(e2b.create())

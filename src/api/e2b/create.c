@@ -53,6 +53,7 @@ struct creation {
     char source[ID_SIZE]; /* the snapshot that the sandbox starts from, or empty */
     char made[ID_SIZE];   /* the machine, once it exists */
     struct template_found template;
+    struct e2b_mounts mounts;
     struct net_request rules[RULES_MAX];
     size_t rule_count;
 };
@@ -61,6 +62,7 @@ static void creation_free(struct creation *n) {
     free(n->metadata.v);
     free(n->own);
     template_found_done(&n->template);
+    e2b_mounts_done(&n->mounts);
     free(n);
 }
 
@@ -76,7 +78,6 @@ static int check_supported(const struct create_request *r, struct err *err) {
         bool asked;
         const char *name;
     } fields[] = {
-        {is_asked(r->volumes), "volumeMounts"},
         {is_asked(r->mcp), "mcp"},
         {is_asked(r->iam), "iam"},
     };
@@ -204,6 +205,16 @@ static int plan_image(struct creation *n, const struct create_request *r, struct
     return 0;
 }
 
+static int plan_volumes(struct creation *n, const struct create_request *r, struct err *err) {
+    if (e2b_mounts_read(r->volumes, &n->mounts, err) < 0)
+        return -1;
+    if (n->mounts.count && n->request.source)
+        return err_set(err, ERR_INVALID, "a sandbox that starts from a snapshot gets no volumes");
+    n->request.volumes = (struct rows){n->mounts.uses, n->mounts.count};
+    n->call->who.has_volumes = true;
+    return 0;
+}
+
 /* ---- creation ---- */
 
 static void creation_end(struct creation *n, const struct machine_view *v,
@@ -274,7 +285,8 @@ void e2b_create(struct e2b_call *c) {
     n->request.on_ttl = r->auto_pause ? "pause" : NULL;
     n->request.env = r->env;
     if (check_supported(r, &err) < 0 || plan_network(n, r, &err) < 0 ||
-        plan_metadata(n, r, &err) < 0 || plan_image(n, r, &err) < 0) {
+        plan_metadata(n, r, &err) < 0 || plan_image(n, r, &err) < 0 ||
+        plan_volumes(n, r, &err) < 0) {
         creation_free(n);
         e2b_error(c, &err);
         return;

@@ -75,6 +75,10 @@ static const struct e2b_route e2b_routes[] = {
     {"POST", "/sandboxes/{}/fork", &e2b_fork_schema, e2b_fork, E2B_SANDBOX},
     {"GET", "/sandboxes/{}/metrics", NULL, e2b_metrics, E2B_SANDBOX},
     {"GET", "/snapshots", NULL, e2b_snapshots, E2B_NONE},
+    {"GET", "/volumes", NULL, e2b_volumes, E2B_NONE},
+    {"POST", "/volumes", &e2b_volume_schema, e2b_volume_create, E2B_NONE},
+    {"GET", "/volumes/{}", NULL, e2b_volume_show, E2B_NONE},
+    {"DELETE", "/volumes/{}", NULL, e2b_volume_delete, E2B_NONE},
     {"POST", "/v3/templates", &e2b_build_schema, e2b_build_request, E2B_NONE},
     {"POST", "/v2/templates/{}/builds/{}", &e2b_build_start_schema, e2b_build_start, E2B_NONE},
     {"GET", "/templates/{}/builds/{}/status", NULL, e2b_build_status, E2B_NONE},
@@ -375,7 +379,7 @@ bool e2b_face_take(struct e2b_face *f, struct http_exchange *x) {
     struct http_text params[2] = {{NULL, 0}, {NULL, 0}};
     struct err err;
     bool known;
-    if (e2b_data_take(f->data, x) || e2b_upload_take(f->templates, x))
+    if (e2b_data_take(f->data, x) || e2b_upload_take(f->templates, x) || e2b_volume_content_take(x))
         return true;
     if (http_text_is(x->head->path, "/e2b/key") && http_text_is(x->head->method, "POST")) {
         take_key(f, x);

@@ -35,6 +35,7 @@ struct e2b_sandbox {
     uint64_t created_ms, expires_ms, cpu_milli, mem_bytes, disk_bytes;
     json_t *metadata; /* of the client */
     json_t *own;      /* what the face noted: template, ... */
+    json_t *volumes;  /* of the machine, if it was asked for alone; NULL: none */
 };
 
 struct e2b_call {
@@ -129,6 +130,28 @@ void e2b_snapshot(struct e2b_call *c);
 void e2b_snapshot_delete(struct e2b_call *c);
 void e2b_snapshots(struct e2b_call *c);
 void e2b_metrics(struct e2b_call *c);
+
+/* ---- volumes.c ---- */
+
+extern const struct schema e2b_volume_schema;
+void e2b_volumes(struct e2b_call *c);
+void e2b_volume_create(struct e2b_call *c);
+void e2b_volume_show(struct e2b_call *c);
+void e2b_volume_delete(struct e2b_call *c);
+/* The files of volumes, which are refused with the reason. False: the path is another one. */
+bool e2b_volume_content_take(struct http_exchange *x);
+
+enum { E2B_MOUNTS_MAX = 16 };
+/* The volumes of a new sandbox. The paths belong to the request. */
+struct e2b_mounts {
+    char *names[E2B_MOUNTS_MAX];
+    struct volume_use_request uses[E2B_MOUNTS_MAX];
+    size_t count;
+};
+int e2b_mounts_read(const json_t *list, struct e2b_mounts *ret, struct err *err);
+void e2b_mounts_done(struct e2b_mounts *m);
+/* Writes `volumeMounts`. volumes: of the machine; NULL: not known, or none. */
+void e2b_put_mounts(struct jot *j, const json_t *volumes);
 
 /* ---- list.c ---- */
 

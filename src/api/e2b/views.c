@@ -32,6 +32,7 @@ static bool machine_read(const struct machine_view *v, const char *face, struct 
         .disk_bytes = v->limits.disk,
         .metadata = metadata,
         .own = noted,
+        .volumes = v->volumes ? json_loads(v->volumes, 0, NULL) : NULL,
     };
     snprintf(ret->id, sizeof(ret->id), "%s", v->id);
     id_to_label(v->id, ret->label);
@@ -60,6 +61,7 @@ const char *e2b_on_ttl(const struct e2b_sandbox *b) {
 void e2b_sandbox_done(struct e2b_sandbox *b) {
     json_decref(b->metadata);
     json_decref(b->own);
+    json_decref(b->volumes);
     *b = (struct e2b_sandbox){0};
 }
 
@@ -99,8 +101,7 @@ static void put_limits(struct jot *j, const struct e2b_sandbox *b) {
     jot_u64(j, "memoryMB", b->mem_bytes / MIB);
     jot_u64(j, "diskSizeMB", b->disk_bytes / MIB);
     jot_raw(j, "metadata", metadata ? metadata : "{}");
-    jot_array(j, "volumeMounts");
-    jot_end(j, ']');
+    e2b_put_mounts(j, b->volumes);
     free(metadata);
 }
 

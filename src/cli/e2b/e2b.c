@@ -46,7 +46,8 @@ int cmd_e2b(int argc, char **argv) {
         return 0;
     }
     const char *url = client_text(answer, "url");
-    printf("export E2B_API_KEY=%s\nexport E2B_API_URL=%s\nexport E2B_SANDBOX_URL=%s\n",
-           client_text(answer, "key"), url, url);
+    printf("export E2B_API_KEY=%s\n", client_text(answer, "key"));
+    printf("export E2B_API_URL=%s\nexport E2B_SANDBOX_URL=%s\nexport E2B_VOLUME_API_URL=%s\n", url,
+           url, url);
     return 0;
 }
