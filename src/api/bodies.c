@@ -262,6 +262,8 @@ const struct schema *const all_schemas[] = {
     &machines_schema,
     &limits_schema,
     &stats_schema,
+    &health_schema,
+    &health_check_schema,
     &exec_schema,
     &execs_schema,
     &usage_schema,

@@ -250,6 +250,26 @@ static const struct field stats_view[] = {
      "wall_ms",
      .sub = &tool_count_schema},
 };
+static const char *const health_states[] = {"unknown", "good", "bad", NULL};
+static const char *const health_names[] = {"guest", "disk", "files", "memory", NULL};
+static const struct field health_check[] = {
+    {"name", SHOW_TEXT, 0, NULL, .required = true, .choices = health_names},
+    {"state", SHOW_TEXT, 0, NULL, .required = true, .choices = health_states},
+    {"text", SHOW_TEXT, 0, "what was found, for people", .required = true},
+};
+const struct schema health_check_schema = SCHEMA("HealthCheck", char *, health_check);
+
+static const struct field health_view[] = {
+    {"machine", SHOW_TEXT, 0, NULL, .required = true},
+    {"state", SHOW_TEXT, 0, "the worst state of the checks", .required = true,
+     .choices = health_states},
+    {"checks", SHOW_JSON, 0,
+     "guest: it answers; disk and files: space is left; memory: no process "
+     "was killed since the last check",
+     .required = true, .sub = &health_check_schema},
+};
+const struct schema health_schema = SCHEMA("Health", char *, health_view);
+
 const struct schema stats_schema = SCHEMA("Stats", struct stats_view, stats_view);
 
 static const struct field machines_view[] = {

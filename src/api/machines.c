@@ -9,6 +9,7 @@
 #include "api/route.h"
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "service/health/health.h"
 #include "service/host.h"
 #include "service/steps/steps.h"
 #include "service/strays.h"
@@ -155,6 +156,34 @@ static void answer_stats(void *arg, const struct stats_view *view, const struct 
 
 void api_machine_stats(struct call *c) {
     service_stats(c->service, &c->who, c->params[0], answer_stats, c);
+}
+
+static void answer_health(void *arg, const struct health_view *view, const struct err *err) {
+    struct call *c = arg;
+    if (err) {
+        call_error(c, err);
+        return;
+    }
+    struct buf text DEFER(buf_done) = BUF(8192);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "machine", view->machine);
+    jot_string(&j, "state", health_state_name(view->state));
+    jot_array(&j, "checks");
+    for (int i = 0; i < HEALTH_CHECKS; i++) {
+        jot_object(&j, NULL);
+        jot_string(&j, "name", view->checks[i].name);
+        jot_string(&j, "state", health_state_name(view->checks[i].state));
+        jot_string(&j, "text", view->checks[i].text);
+        jot_end(&j, '}');
+    }
+    jot_end(&j, ']');
+    jot_end(&j, '}');
+    call_json(c, 200, &j, &text);
+}
+
+void api_machine_health(struct call *c) {
+    service_health(c->service, &c->who, c->params[0], answer_health, c);
 }
 
 /* ---- change ---- */

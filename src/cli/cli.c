@@ -75,6 +75,8 @@ const struct command commands[] = {
      cmd_resume, json_rows, NULL},
     {"stats", "[--json] [MACHINE]", "show the resource use of a machine or of the daemon",
      cmd_stats, json_rows, NULL},
+    {"health", "[--json] MACHINE", "check a machine: guest, disk and memory", cmd_health, json_rows,
+     NULL, NULL, health_notes},
     {"top", "[OPTIONS]", "watch the cpu, memory and disk use of all machines", cmd_top, top_rows,
      NULL},
 

@@ -119,6 +119,7 @@ int cmd_grants(int argc, char **argv);
 int cmd_expose(int argc, char **argv);
 int cmd_forward(int argc, char **argv);
 int cmd_ssh(int argc, char **argv);
+int cmd_health(int argc, char **argv);
 int cmd_token(int argc, char **argv);
 int cmd_console(int argc, char **argv);
 int cmd_e2b(int argc, char **argv);
@@ -147,6 +148,6 @@ extern const struct form net_forms[], expose_forms[], grant_forms[], secret_form
     volume_forms[], login_forms[];
 extern const char login_notes[];
 extern const char net_notes[];
-extern const char forward_notes[], ssh_notes[];
+extern const char forward_notes[], health_notes[], ssh_notes[];
 extern const char steps_notes[];
 extern const char sh_notes[];

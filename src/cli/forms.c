@@ -30,6 +30,10 @@ const char sh_notes[] =
     "three\n"
     "times within a second. EXEC is the id or the name of an open shell, as --ls prints them.";
 
+const char health_notes[] = "The exit status is 1 if a check is bad. A machine that turned bad, or "
+                            "good again, since the last\n"
+                            "check gets an event: carrel events.";
+
 const char ssh_notes[] =
     "The machine needs openssh-server. Its sshd runs only during a connection, which goes through\n"
     "the daemon: no port of this host listens. See docs/howto/ssh.md.";

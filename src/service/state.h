@@ -63,6 +63,8 @@ struct live {
     uint32_t open;           /* terminals and streams with a client */
     bool changing;           /* an operation on the whole machine is in progress */
     bool drifted;
+    bool unhealthy;      /* at the last check (health/health.h) */
+    uint64_t kills_seen; /* processes killed for memory until then */
     uint64_t disk_bytes; /* disk space of its own, as last measured */
     uint32_t refs;
     struct reach reach;

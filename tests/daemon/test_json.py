@@ -63,6 +63,7 @@ stop --json other -> state
 hibernate --json --files-only spare -> state
 stats --json -> machines
 stats --json work -> cpu_us
+health --json work -> state
 models raise --json work --tokens 1000 -> calls
 top --json -> machines[]
 run --json -- echo x -> exit_status
@@ -137,6 +138,7 @@ hibernate --json nobody -> not_found
 move --json --kind vm nobody -> not_found
 move --json --kind cell other -> invalid
 stats --json nobody -> not_found
+health --json nobody -> not_found
 top --json more -> invalid
 run --json --image nowhere -- true -> not_found
 exec --json nobody -- true -> not_found

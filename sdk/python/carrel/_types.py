@@ -1200,6 +1200,21 @@ class Stats(TypedDict):
     tools: NotRequired[List["ToolCount"]]
 
 
+class Health(TypedDict):
+    machine: str
+    # the worst state of the checks
+    state: Literal["unknown", "good", "bad"]
+    # guest: it answers; disk and files: space is left; memory: no process was killed since the last check
+    checks: List["HealthCheck"]
+
+
+class HealthCheck(TypedDict):
+    name: Literal["guest", "disk", "files", "memory"]
+    state: Literal["unknown", "good", "bad"]
+    # what was found, for people
+    text: str
+
+
 class Exec(TypedDict):
     id: str
     machine: str

@@ -1162,6 +1162,21 @@ export interface Stats {
   tools?: ToolCount[];
 }
 
+export interface Health {
+  machine: string;
+  /** the worst state of the checks */
+  state: "unknown" | "good" | "bad";
+  /** guest: it answers; disk and files: space is left; memory: no process was killed since the last check */
+  checks: HealthCheck[];
+}
+
+export interface HealthCheck {
+  name: "guest" | "disk" | "files" | "memory";
+  state: "unknown" | "good" | "bad";
+  /** what was found, for people */
+  text: string;
+}
+
 export interface Exec {
   id: string;
   machine: string;
@@ -1562,6 +1577,8 @@ export interface Operations {
   machine_move: { params: { machine: string }; body: KindRequest; answer: Machine; event: never };
   /** Show the resources that a machine uses */
   machine_stats: { params: { machine: string }; body: undefined; answer: Stats; event: never };
+  /** Check a machine. If it turned bad or good again, it gets an event */
+  machine_health: { params: { machine: string }; body: undefined; answer: Health; event: never };
   /** Get descriptors of the changes in directories granted as copies (cow); unix socket only */
   machine_changes: { params: { machine: string }; body: undefined; answer: Done; event: never };
   /** List network rules; the newest rule that matches decides */
@@ -1787,6 +1804,7 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   machine_hibernate: ["POST", "/v1/machines/{machine}/hibernate"],
   machine_move: ["POST", "/v1/machines/{machine}/move"],
   machine_stats: ["GET", "/v1/machines/{machine}/stats"],
+  machine_health: ["GET", "/v1/machines/{machine}/health"],
   machine_changes: ["GET", "/v1/machines/{machine}/changes"],
   net_show: ["GET", "/v1/machines/{machine}/net"],
   net_add: ["POST", "/v1/machines/{machine}/net/rules"],
