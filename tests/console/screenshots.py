@@ -48,6 +48,10 @@ def fill(daemon, home):
                                               {"action": "ask", "target": "http://a.invalid:80"}])
     daemon.post(f"/v1/machines/{asks}/execs", {"command": "curl -s -m 200 'http://a.invalid/v1/orders?since=monday'", "background": True})
     daemon.post(f"/v1/machines/{asks}/execs", {"argv": ["carrel", "ask", "Shall the mail go to all customers?"], "background": True})
+    site = daemon.machine(name="site")
+    daemon.post(f"/v1/machines/{site}/execs", {"argv": ["python3", "-m", "http.server", "8000"], "background": True})
+    daemon.post(f"/v1/machines/{site}/exposures", {"port": 8000, "public": True})
+    daemon.post(f"/v1/machines/{site}/execs", {"command": "PS1='$ ' bash --norc", "terminal": True, "background": True})
     plan = {"items": [{"text": "look at the program", "status": "done"}, {"text": "greet politely", "status": "doing"},
                       {"text": "prove it", "status": "todo"}]}
     turns = [{"turn": 0, "say": "I look at the program first, and change its greeting then.", "calls": [
@@ -68,7 +72,9 @@ def fill(daemon, home):
     daemon.until(lambda: len(daemon.get("/v1/pending")["pending"]) == 2)
     return {**{p: p for p in ("machines", "approvals", "runs", "audit", "models", "images", "secrets", "tokens", "host")},
             "review": f"review/{machine}", "reviews": "review", "run": f"runs/{run}", "machine": f"machines/{machine}",
-            "files": f"machines/{machine}?tab=files"}
+            **{tab: f"machines/{machine}?tab={tab}" for tab in ("files", "commands")},
+            "network": f"machines/{asks}?tab=network", "terminals": f"machines/{site}?tab=terminals",
+            "grants": f"machines/{site}?tab=grants&preview=8000"}
 
 
 def shoot(browser, link, look, routes, folder):

@@ -82,6 +82,23 @@ def test_changes_are_reviewed_shipped_in_part_and_undone(page, daemon, machine, 
     page.shown(".row:has-text('work'):has-text('undone')")
 
 
+def test_a_shipment_is_undone_after_a_reload(page, daemon, machine, project):
+    """A page that comes back in the middle knows what was frozen, and what was shipped."""
+    visit(page, "review", machine)
+    page.shown(file("new"))
+    page.reload()
+    page.shown(file("new"))
+    page.click("button:text('Ship 4 of 4 files')")
+    page.click("dialog button:text('Ship')")
+    page.shown(".receipt:has-text('4 files shipped')")
+    page.reload()
+    visit(page, "review")
+    page.click(".row:has-text('work'):has-text('shipped')")
+    page.click(".receipt:has-text('was shipped') button:text('Undo')")
+    page.shown(".receipt:has-text('undone')")
+    assert (project / "text").read_text().splitlines() == LINES and not (project / "new").exists()
+
+
 def test_a_review_needs_no_mouse(page, daemon, machine, project):
     visit(page, "review", machine)
     page.shown(file("new"))

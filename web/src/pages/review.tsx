@@ -154,6 +154,8 @@ function ReviewOne({ subject }: { subject: string }) {
   const ready = !!who.value?.ships;
   const { data, error, reload } = useLoad(
     async (signal) => (ready ? reviewsRead((await order({ machine: subject }, signal)).output) : undefined), [subject, ready]);
+  const sets = useLoad(known, [], (e) => e.type.startsWith("changeset"));
+  const stateOf = (id: string) => sets.data?.find((k) => k.changeset === id)?.state;
   const machine = data?.[0]?.machine ?? (subject.startsWith("m-") ? subject : "");
   const comment = () => openDialog((close) => <Comment machine={machine} close={close} />);
   useEffect(machinesWatch, []);
@@ -178,7 +180,7 @@ function ReviewOne({ subject }: { subject: string }) {
       <Problem error={error} />
       {ready && !data && !error && <Loading />}
       {data?.length === 0 && <Empty>This machine has nothing to ship.</Empty>}
-      {data?.map((r, i) => <ChangeSetView key={r.changeset} review={r} sides={sides} first={i === 0} />)}
+      {data?.map((r, i) => <ChangeSetView key={r.changeset} review={r} state={stateOf(r.changeset)} sides={sides} first={i === 0} />)}
     </>
   );
 }

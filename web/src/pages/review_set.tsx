@@ -57,6 +57,18 @@ function Receipt({ review, text, undone }: { review: Review; text: string; undon
   );
 }
 
+/** A change set that was shipped earlier, perhaps by another page. */
+function Shipped({ review, undone }: { review: Review; undone: (output: string) => void }) {
+  const undo = async () => undone((await order({ undo: review.changeset, yes: true })).output);
+  return (
+    <div class="receipt bar" role="status">
+      <Badge kind="good">shipped</Badge> This change set was shipped.
+      <span class="space" />
+      <Act disabled={!who.value?.ships} run={undo}>Undo</Act>
+    </div>
+  );
+}
+
 function Repository({ review }: { review: Review }) {
   return (
     <>
@@ -96,11 +108,12 @@ function filesOf(review: Review): ReviewFile[] {
 
 interface SetProps {
   review: Review;
+  state: "pending" | "shipped" | "undone" | undefined; // what the journal says; undefined: not known yet
   sides: boolean;
   first: boolean; // the key S ships this one
 }
 
-export function ChangeSetView({ review, sides, first }: SetProps) {
+export function ChangeSetView({ review, state, sides, first }: SetProps) {
   const [picked, setPicked] = useState<Picked>({});
   const [receipt, setReceipt] = useState("");
   const [undone, setUndone] = useState("");
@@ -135,6 +148,7 @@ export function ChangeSetView({ review, sides, first }: SetProps) {
       {files.length === 0 && !review.database && !review.commits && <p class="empty">Nothing has changed.</p>}
       {review.branch && <Repository review={review} />}
       {receipt && !undone && <Receipt review={review} text={receipt} undone={setUndone} />}
+      {state === "shipped" && !receipt && !undone && <Shipped review={review} undone={setUndone} />}
       {undone && <p class="receipt" role="status"><Badge kind="good">undone</Badge> {shown(undone.trim())}</p>}
       <Database review={review} sides={sides} />
       {files.map((f, i) => (

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { ApiError } from "../api";
 import { toast } from "./toast";
 
@@ -84,6 +84,8 @@ export function Tabs({ tabs, at, pick }: { tabs: Tab[]; at: string; pick: (name:
     pick(next.name);
     document.getElementById(`tab-${next.name}`)?.focus();
   };
+  // On a phone the tabs do not fit beside each other.
+  useEffect(() => document.getElementById(`tab-${at}`)?.scrollIntoView({ block: "nearest", inline: "nearest" }), [at]);
   return (
     <div class="tabs" role="tablist">
       {tabs.map((t, i) => (
