@@ -74,6 +74,8 @@ static const struct e2b_route e2b_routes[] = {
     {"POST", "/sandboxes/{}/snapshots", &e2b_snapshot_schema, e2b_snapshot, E2B_SANDBOX},
     {"POST", "/sandboxes/{}/fork", &e2b_fork_schema, e2b_fork, E2B_SANDBOX},
     {"GET", "/sandboxes/{}/metrics", NULL, e2b_metrics, E2B_SANDBOX},
+    {"GET", "/sandboxes/{}/logs", NULL, e2b_logs_v1, E2B_SANDBOX},
+    {"GET", "/v2/sandboxes/{}/logs", NULL, e2b_logs, E2B_SANDBOX},
     {"GET", "/snapshots", NULL, e2b_snapshots, E2B_NONE},
     {"GET", "/volumes", NULL, e2b_volumes, E2B_NONE},
     {"POST", "/volumes", &e2b_volume_schema, e2b_volume_create, E2B_NONE},

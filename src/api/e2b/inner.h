@@ -131,6 +131,11 @@ void e2b_snapshot_delete(struct e2b_call *c);
 void e2b_snapshots(struct e2b_call *c);
 void e2b_metrics(struct e2b_call *c);
 
+/* ---- logs.c ---- */
+
+void e2b_logs_v1(struct e2b_call *c);
+void e2b_logs(struct e2b_call *c);
+
 /* ---- volumes.c ---- */
 
 extern const struct schema e2b_volume_schema;
