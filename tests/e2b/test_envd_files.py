@@ -188,3 +188,22 @@ def test_signed_paths(sandbox):
         assert status == 401 and why in data, (where, data)
     assert call("POST", "/process.Process/List", b"{}")[0] == 401
     assert call("GET", "/health")[0] == 204
+
+
+@pytest.mark.parametrize("wanted, status, data, told", [
+    ("bytes=2-5", 206, b"cdef", "bytes 2-5/10"), ("bytes=7-", 206, b"hij", "bytes 7-9/10"), ("bytes=-3", 206, b"hij", "bytes 7-9/10"),
+    ("bytes=0-999", 206, b"abcdefghij", "bytes 0-9/10"), ("bytes=10-", 416, b"", "bytes */10"),
+    ("bytes=0-1,4-5", 200, b"abcdefghij", None), ("lines=1-2", 200, b"abcdefghij", None), ("bytes=5-2", 200, b"abcdefghij", None)])
+def test_range_of_a_file(sandbox, wanted, status, data, told):
+    sandbox.call_raw("POST", target("letters"), b"abcdefghij", RAW)
+    got, fields, body = sandbox.call_raw("GET", target("letters"), headers={"Range": wanted})
+    assert (got, body, fields["Content-Range"]) == (status, data, told)
+
+
+def test_range_of_a_large_file_and_of_a_packed_answer(sandbox):
+    whole = bytes(range(256)) * 20000
+    sandbox.call_raw("POST", target("large"), whole, RAW)
+    got, _, body = sandbox.call_raw("GET", target("large"), headers={"Range": "bytes=1000001-4000000"})
+    assert got == 206 and body == whole[1000001:4000001]
+    got, fields, body = sandbox.call_raw("GET", target("large"), headers={"Range": "bytes=1-2", "Accept-Encoding": "gzip"})
+    assert (got, fields["Content-Encoding"]) == (200, "gzip") and gzip.decompress(body) == whole

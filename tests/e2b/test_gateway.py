@@ -59,3 +59,11 @@ def test_who_guesses_tokens_is_slowed_down_and_nobody_else(e2b, daemon, sandbox)
             status, headers, _ = e2b.send("GET", "/metrics", headers={"E2b-Sandbox-Id": sandbox["sandboxID"]})
     assert status == 429 and 0 < int(headers["Retry-After"]) <= 60
     assert sent(e2b, sandbox["sandboxID"], token=sandbox["envdAccessToken"])[0] not in (401, 429)
+
+
+def test_sandbox_has_a_sample_of_its_metrics(e2b, sandbox):
+    status, sample = sent(e2b, sandbox["sandboxID"], "/metrics", sandbox["envdAccessToken"])
+    assert status == 200 and sample["ts"] > 1700000000 and sample["cpu_count"] >= 1
+    assert sample["mem_total"] > sample["mem_used"] >= 0 and sample["disk_total"] > 0
+    assert {type(v) for v in sample.values()} <= {int, float} and sample["cpu_used_pct"] >= 0
+    assert sent(e2b, sandbox["sandboxID"], "/metrics")[0] in (401, 429)

@@ -130,11 +130,22 @@ static void gone_target(struct http_exchange *x, const struct e2b_target *t) {
     data_gone(x, (struct http_text){label, strlen(label)});
 }
 
+static void metrics_over(void *arg) {
+    data_unref(arg);
+}
+
+static void take_metrics(struct e2b_data *d, struct http_exchange *x, const struct e2b_target *t) {
+    d->refs++;
+    e2b_metrics_take(d->service, x, &t->owner, t->id, metrics_over, d);
+}
+
 /* The control program of a sandbox that runs. */
 static void serve_control(struct e2b_data *d, struct http_exchange *x, const struct e2b_target *t) {
     bool has = has_token(d, x, t, MACHINE_TOKEN_CONTROL);
     if (http_text_is(x->head->path, "/health"))
         http_reply(x, 204, NULL, NULL, 0);
+    else if (has && http_text_is(x->head->path, "/metrics") && http_text_is(x->head->method, "GET"))
+        take_metrics(d, x, t);
     else if (has || (is_signed_path(x) && envd_is_signed_by(x, t->token)))
         envd_take(d->envd, x, &(struct envd_sandbox){&t->owner, t->id, t->token, has});
     else if (is_signed_path(x))

@@ -8,15 +8,16 @@
 #include "api/e2b/transfers.h"
 #include "base/alloc.h"
 #include "io/gzip.h"
+#include "io/http_range.h"
 #include "io/http_uri.h"
 #include "service/files.h"
 
 struct download {
     struct envd_call *call;
     struct msg_read_data seen; /* the first reply, without its bytes */
-    uint64_t at, size;
-    struct gzip *packer; /* NULL: the bytes as they are */
-    bool begun, asked, full, gone, failed;
+    uint64_t at, size, whole;  /* size: the end of the range; whole: of the file */
+    struct gzip *packer;       /* NULL: the bytes as they are */
+    bool ranged, has_seen, begun, asked, full, gone, failed;
     char path[ENVD_PATH_SIZE];
 };
 
@@ -82,17 +83,40 @@ static void send_packed(struct download *d, const struct msg_bytes *data, bool l
 
 static void begin_answer(struct download *d) {
     struct envd_call *c = d->call;
+    char range[80];
+    snprintf(range, sizeof(range), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, d->at, d->size - 1,
+             d->whole);
     d->begun = true;
     c->state = d;
     c->on_gone = download_gone;
     c->on_drain = download_drained;
-    http_begin(c->http, 200,
-               HTTP_FIELDS({"Content-Type", "application/octet-stream"},
+    http_begin(c->http, d->ranged ? 206 : 200,
+               HTTP_FIELDS({"Content-Type", "application/octet-stream"}, {"Accept-Ranges", "bytes"},
                            {"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"},
-                           {d->packer ? "Content-Encoding" : NULL, "gzip"}),
-               d->packer ? -1 : (int64_t)d->size);
+                           {d->packer   ? "Content-Encoding"
+                            : d->ranged ? "Content-Range"
+                                        : NULL,
+                            d->packer ? "gzip" : range}),
+               d->packer ? -1 : (int64_t)(d->size - d->at));
     if (d->packer && !d->size)
         send_packed(d, &(struct msg_bytes){(const uint8_t *)"", 0}, true);
+}
+
+/* Applies the range that the client wants. False: it is empty. A packed answer is whole. */
+static bool download_range(struct download *d, uint64_t size) {
+    struct http_text field = http_field_only(d->call->http->head, "Range");
+    const struct http_range r = http_range_parse(field);
+    d->whole = d->size = size;
+    d->ranged = field.s && r.given && !d->packer;
+    return !d->ranged || http_range_of(&r, size, &d->at, &d->size);
+}
+
+static void refuse_range(struct download *d) {
+    char range[32];
+    snprintf(range, sizeof(range), "bytes */%" PRIu64, d->whole);
+    envd_reply(d->call, 416, HTTP_FIELDS({"Content-Range", range}), NULL, 0);
+    gzip_free(d->packer);
+    free(d);
 }
 
 /* A file that was replaced or cut meanwhile ends the answer early, so that the client notices. */
@@ -102,11 +126,12 @@ static void data_came(void *arg, const struct frame *frame, const struct err *er
     d->asked = false;
     if (err || msg_get_read_data(frame, &m) < 0 || !m.data.n)
         d->failed = true;
-    else if (d->at && file_replaced(&d->seen, &m))
+    else if (d->has_seen && file_replaced(&d->seen, &m))
         d->failed = true;
     if (!d->failed && !d->gone) {
-        if (!d->at)
+        if (!d->has_seen)
             d->seen = m;
+        d->has_seen = true;
         uint64_t left = d->size - d->at;
         struct msg_bytes data = {m.data.p, m.data.n < left ? m.data.n : (uint32_t)left};
         d->at += data.n;
@@ -128,7 +153,10 @@ static void file_seen(void *arg, const struct frame *frame, const struct err *er
         err = &bad;
     }
     if (!err && S_ISREG(e.mode)) {
-        d->size = e.size;
+        if (!download_range(d, e.size)) {
+            refuse_range(d);
+            return;
+        }
         begin_answer(d);
         download_go_on(d);
         return;

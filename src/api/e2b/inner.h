@@ -130,6 +130,9 @@ void e2b_snapshot(struct e2b_call *c);
 void e2b_snapshot_delete(struct e2b_call *c);
 void e2b_snapshots(struct e2b_call *c);
 void e2b_metrics(struct e2b_call *c);
+/* GET /metrics in a sandbox. Ends the exchange, then calls over(). */
+void e2b_metrics_take(struct service *s, struct http_exchange *x, const struct caller *owner,
+                      const char *machine, loop_fn *over, void *arg);
 
 /* ---- logs.c ---- */
 

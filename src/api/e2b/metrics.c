@@ -1,8 +1,10 @@
-/* Metrics of a sandbox: one sample, of now. */
+/* Metrics of a sandbox: one sample, of now, on either plane. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/e2b/inner.h"
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/parse.h"
@@ -14,16 +16,22 @@ static uint64_t known(uint64_t n) {
     return n == SHOW_UNCOUNTED ? 0 : n;
 }
 
+/* The share of the processors that the sandbox used since its start, in percent. */
+static void print_use(const struct e2b_sandbox *b, const struct stats_view *s, uint64_t now_ms,
+                      char ret[32]) {
+    uint64_t ran_ms = now_ms > b->created_ms ? now_ms - b->created_ms : 1;
+    snprintf(ret, 32, "%.2f",
+             (double)known(s->cpu_us) / 10 / (double)ran_ms / (double)e2b_cores(b));
+}
+
 static void put_metrics(struct jot *j, const struct e2b_sandbox *b, const struct stats_view *s,
                         uint64_t now_ms) {
-    uint64_t ran_ms = now_ms > b->created_ms ? now_ms - b->created_ms : 1, cores = e2b_cores(b);
     char used[32];
-    snprintf(used, sizeof(used), "%.2f",
-             (double)known(s->cpu_us) / 10 / (double)ran_ms / (double)cores);
+    print_use(b, s, now_ms, used);
     jot_object(j, NULL);
     e2b_put_time(j, "timestamp", now_ms);
     jot_u64(j, "timestampUnix", now_ms / 1000);
-    jot_u64(j, "cpuCount", cores);
+    jot_u64(j, "cpuCount", e2b_cores(b));
     jot_raw(j, "cpuUsedPct", used);
     jot_u64(j, "memUsed", known(s->mem_bytes));
     jot_u64(j, "memTotal", b->mem_bytes);
@@ -65,4 +73,60 @@ void e2b_metrics(struct e2b_call *c) {
         e2b_answer(c, 200, &none, NULL);
     else
         service_stats(c->service, &c->who, c->sandbox.id, metrics_came, c);
+}
+
+/* ---- the data plane ---- */
+
+struct sample {
+    struct http_exchange *http;
+    struct e2b_sandbox sandbox;
+    loop_fn *over;
+    void *arg;
+};
+
+static void sample_put(const struct sample *m, const struct stats_view *s) {
+    struct buf text DEFER(buf_done) = BUF(4096);
+    struct jot j = JOT(&text);
+    uint64_t now_ms = (uint64_t)wall_ms();
+    char used[32];
+    print_use(&m->sandbox, s, now_ms, used);
+    jot_object(&j, NULL);
+    jot_u64(&j, "ts", now_ms / 1000);
+    jot_u64(&j, "cpu_count", e2b_cores(&m->sandbox));
+    jot_raw(&j, "cpu_used_pct", used);
+    jot_u64(&j, "mem_total", m->sandbox.mem_bytes);
+    jot_u64(&j, "mem_used", known(s->mem_bytes));
+    jot_u64(&j, "mem_cache", 0);
+    jot_u64(&j, "disk_used", known(s->disk_bytes));
+    jot_u64(&j, "disk_total", m->sandbox.disk_bytes);
+    jot_end(&j, '}');
+    http_reply(m->http, 200,
+               HTTP_FIELDS({"Content-Type", "application/json"}, {"Cache-Control", "no-store"}),
+               text.data, text.len);
+}
+
+static void sample_came(void *arg, const struct stats_view *view, const struct err *err) {
+    struct sample *m = arg;
+    if (http_is_gone(m->http) || err)
+        http_drop(m->http);
+    else
+        sample_put(m, view);
+    m->over(m->arg);
+    e2b_sandbox_done(&m->sandbox);
+    free(m);
+}
+
+static void sample_of(void *arg, const struct machine_view *v, const struct err *err) {
+    struct sample *m = arg;
+    if (!err)
+        (void)e2b_sandbox_read(v, &m->sandbox);
+}
+
+void e2b_metrics_take(struct service *s, struct http_exchange *x, const struct caller *owner,
+                      const char *machine, loop_fn *over, void *arg) {
+    struct sample *m = xnew(struct sample);
+    *m = (struct sample){.http = x, .over = over, .arg = arg};
+    http_hold(x);
+    service_show(s, owner, machine, sample_of, m); /* answers at once */
+    service_stats(s, owner, machine, sample_came, m);
 }
