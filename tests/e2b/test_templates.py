@@ -207,6 +207,16 @@ def test_files_that_are_no_archive_of_the_source_end_the_build(e2b, daemon, data
     assert images(daemon) == ["base"]
 
 
+def test_files_beyond_the_quota_end_the_build(e2b, daemon):
+    token = daemon.post("/v1/tokens", {"owner": "limited", "disk": "16M"})
+    limited = E2b(e2b.url.geturl(), token["secret"])
+    asked, data = ask(limited), gzip.compress(tar(a=bytes(20 << 20)), 1)
+    assert put(link(limited, asked, data)["url"], data) == 200
+    begin(limited, asked, copy("a", "/to", data))
+    assert "disk quota" in ended(limited, daemon, asked)["reason"]["message"]
+    daemon.until(lambda: all(b.get("ended") for b in daemon.get("/v1/images/builds", all=1)["builds"]))
+
+
 def test_hashes_and_builds_that_do_not_exist(e2b, daemon):
     asked = ask(e2b)
     assert status_of(e2b.call, "GET", "/templates/t/files/xyz") == 400

@@ -319,6 +319,17 @@ static void build_changed(void *arg) {
 
 static void archives_send(struct template_build *b);
 
+static void build_dropped(void *arg, const struct build_view *view) {
+    (void)arg, (void)view;
+}
+
+/* The service waits for files that do not come. */
+static void archives_fail(struct template_build *b, const struct err *err) {
+    struct err ignored; /* the build has ended by itself */
+    template_build_fail(b, "base", err);
+    (void)service_build_cancel(b->of->service, &b->who, b->build, build_dropped, NULL, &ignored);
+}
+
 static void archive_room(void *arg) {
     archives_send(arg);
 }
@@ -327,7 +338,7 @@ static void archive_sent(void *arg, const struct err *err) {
     struct template_build *b = arg;
     b->upload = NULL;
     if (err) {
-        template_build_fail(b, "base", err);
+        archives_fail(b, err);
         return;
     }
     close_fd(&b->archives[b->archive++]);
@@ -352,7 +363,7 @@ static void archives_send(struct template_build *b) {
     if (b->archive == b->plan.copy_count)
         return;
     if (archive_open(b, &err) < 0) {
-        template_build_fail(b, "base", &err);
+        archives_fail(b, &err);
         return;
     }
     while (r == 0) {
@@ -366,7 +377,7 @@ static void archives_send(struct template_build *b) {
     }
     if (r < 0) {
         build_upload_cancel(TAKE(b->upload));
-        template_build_fail(b, "base", &err);
+        archives_fail(b, &err);
     }
 }
 
