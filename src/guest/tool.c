@@ -13,7 +13,7 @@ static const struct {
     tool_fn *run;
 } tools[] = {
     {"tar", tool_tar},       {"untar", tool_untar}, {"untar-masked", tool_untar_masked},
-    {"sha256", tool_sha256}, {"put", tool_put},
+    {"sha256", tool_sha256}, {"put", tool_put},     {"connect", tool_connect},
 };
 
 tool_fn *guest_tool_find(const char *name) {

@@ -9,6 +9,7 @@
  *   untar DIR                 unpacks stdin into an existing directory
  *   sha256 PATH               "HASH SIZE\n" of a regular file
  *   put PATH IF MODE [sync [nofollow]]   replaces the file by stdin, atomically: see guest/put.c
+ *   connect PATH [MS]         copies between a unix socket and stdin and stdout
  *
  * Exit status: enum msg_tool_status. stderr gets one line per error: "ERRNO WHAT PATH". ERRNO is 0
  * for an error that is not from a system call.
@@ -27,7 +28,8 @@ typedef int tool_fn(char **argv);
 /* Finds a tool by name. NULL: no tool has that name. */
 tool_fn *guest_tool_find(const char *name);
 
-tool_fn tool_tar, tool_untar, tool_untar_masked, tool_sha256, tool_put;
+tool_fn tool_tar, tool_untar, tool_untar_masked, tool_sha256, tool_put,
+    tool_connect;
 
 /* Writes an error line to stderr; only the first hundred lines are written. */
 void tool_complain(int number, const char *what, const char *path);

@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import shutil
+import socket
 import stat
 import sys
 import tarfile
@@ -97,7 +98,8 @@ class Starting(ToolCase):
 
     def test_arguments_are_checked(self):
         for argv in (["tar"], ["untar"], ["sha256"], ["put"], ["put", "/x"], ["put", "/x", "any"],
-                     ["tar", "relative"], ["untar", "."], ["sha256", "x"], ["put", "x", "any", "644"]):
+                     ["tar", "relative"], ["untar", "."], ["sha256", "x"], ["put", "x", "any", "644"],
+                     ["connect"], ["connect", "relative"]):
             status, _, err = self.tool(*argv)
             self.assertEqual((status, err.split()[0]), (FAILED, str(EINVAL)), argv)
 
@@ -424,6 +426,61 @@ class Hashing(ToolCase):
 
 def line(data):
     return f"{hashlib.sha256(data).hexdigest()} {len(data)}\n".encode()
+
+
+class Connecting(ToolCase):
+    def serve(self, talk):
+        """The path of a socket; talk(connection) answers the one client."""
+        path = self.dir / "s"
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(str(path))
+        server.listen()
+        self.addCleanup(server.close)
+
+        def run():
+            with server.accept()[0] as c:
+                talk(c)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self.addCleanup(thread.join)
+        return path
+
+    def test_bytes_go_both_ways_at_once(self):
+        data = random.randbytes(200000)
+
+        def echo(c):
+            while piece := c.recv(50000):
+                c.sendall(piece)
+
+        self.assertEqual(self.tool("connect", self.serve(echo), stdin=data), (DONE, data, ""))
+
+    def test_an_answer_comes_after_the_end_of_input(self):
+        def answer(c):
+            asked = b""
+            while piece := c.recv(1000):
+                asked += piece
+            c.sendall(asked.upper() * 100000)
+
+        self.assertEqual(self.tool("connect", self.serve(answer), stdin=b"abc"), (DONE, b"ABC" * 100000, ""))
+
+    def test_the_server_may_close_first(self):
+        self.assertEqual(self.tool("connect", self.serve(lambda c: c.sendall(b"bye"))), (DONE, b"bye", ""))
+
+    def test_it_waits_for_a_server(self):
+        late = threading.Timer(0.3, lambda: self.serve(lambda c: c.sendall(b"here")))
+        late.start()
+        self.assertEqual(self.tool("connect", self.dir / "s", "60000"), (DONE, b"here", ""))
+        late.join()
+        self.assertEqual(self.tool("connect", self.dir / "none", "50")[0], FAILED)
+
+    def test_nobody_listens(self):
+        path = self.serve(lambda c: None)
+        self.tool("connect", path)
+        (self.dir / "file").write_text("")
+        for name, number in ("absent", 2), ("file", 111), ("a" * 120, 36):
+            status, out, err = self.tool("connect", self.dir / name)
+            self.assertEqual((status, out, err.split()[0]), (FAILED, b"", str(number)), name)
 
 
 class Putting(ToolCase):
