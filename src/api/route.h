@@ -104,6 +104,9 @@ void api_ticket_read(struct call *c);
 void api_ticket_write(struct call *c);
 /* forward.c */
 void api_forward(struct call *c);
+void api_desktop_start(struct call *c);
+void api_desktop_screenshot(struct call *c);
+void api_desktop_input(struct call *c);
 /* net.c */
 void api_net_show(struct call *c);
 void api_net_add(struct call *c);

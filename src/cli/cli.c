@@ -121,6 +121,8 @@ const struct command commands[] = {
     {"forward", "[OPTIONS] MACHINE [LOCAL:]PORT...",
      "connect TCP ports of this host to ports of a machine", cmd_forward, forward_rows, NULL, NULL,
      forward_notes},
+    {"desktop", "MACHINE start|screenshot|click|move|scroll|type|key [OPTIONS] [WORD...]",
+     "look at a machine's desktop, click and type", cmd_desktop, desktop_rows, NULL, desktop_forms},
     {"grants", "[OPTIONS] MACHINE", "list a machine's grants, such as directories and secrets",
      cmd_grants, list_rows, NULL},
     {"grant", "ls|show|add|revoke MACHINE [OPTIONS] [GRANT]",

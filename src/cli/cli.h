@@ -119,6 +119,7 @@ int cmd_grants(int argc, char **argv);
 int cmd_expose(int argc, char **argv);
 int cmd_forward(int argc, char **argv);
 int cmd_ssh(int argc, char **argv);
+int cmd_desktop(int argc, char **argv);
 int cmd_health(int argc, char **argv);
 int cmd_token(int argc, char **argv);
 int cmd_console(int argc, char **argv);
@@ -140,12 +141,12 @@ extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], ne
     token_rows[], console_rows[], e2b_rows[], audit_rows[], mcp_rows[], approve_rows[],
     answer_rows[], deny_rows[], grant_rows[], top_rows[], pending_rows[], events_rows[], do_rows[],
     ship_rows[], image_rows[], secret_rows[], expose_rows[], forward_rows[], ssh_rows[],
-    models_rows[], agent_rows[], volume_rows[], login_rows[], move_rows[];
+    models_rows[], agent_rows[], volume_rows[], login_rows[], move_rows[], desktop_rows[];
 
 /* Subcommands (forms.c). */
 extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],
     store_forms[], token_forms[], e2b_forms[], audit_forms[], models_forms[], agent_forms[],
-    volume_forms[], login_forms[];
+    volume_forms[], login_forms[], desktop_forms[];
 extern const char login_notes[];
 extern const char net_notes[];
 extern const char forward_notes[], health_notes[], ssh_notes[];

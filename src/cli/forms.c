@@ -94,6 +94,17 @@ const struct form volume_forms[] = {
     {NULL, NULL},
 };
 
+const struct form desktop_forms[] = {
+    {"MACHINE start", "start the desktop, unless it runs; the other subcommands do it, too"},
+    {"MACHINE screenshot FILE", "write a PNG image of the screen; - is stdout"},
+    {"MACHINE click X Y", "click at a point of the screenshot"},
+    {"MACHINE move X Y", "move the pointer"},
+    {"MACHINE scroll X Y [WAY [STEPS]]", "turn the wheel up, down (default), left or right"},
+    {"MACHINE type TEXT...", "type text into the window that has the focus"},
+    {"MACHINE key KEYS...", "press keys, such as ctrl+s or Return, one after the other"},
+    {NULL, NULL},
+};
+
 const struct form models_forms[] = {
     {"ls", "list providers, aliases and prices; also without a subcommand"},
     {"usage", "show what calls cost, by day, model, machine or owner"},

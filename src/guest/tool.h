@@ -28,8 +28,7 @@ typedef int tool_fn(char **argv);
 /* Finds a tool by name. NULL: no tool has that name. */
 tool_fn *guest_tool_find(const char *name);
 
-tool_fn tool_tar, tool_untar, tool_untar_masked, tool_sha256, tool_put,
-    tool_connect;
+tool_fn tool_tar, tool_untar, tool_untar_masked, tool_sha256, tool_put, tool_connect;
 
 /* Writes an error line to stderr; only the first hundred lines are written. */
 void tool_complain(int number, const char *what, const char *path);

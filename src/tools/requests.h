@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "service/desktop/desktop.h"
 #include "service/request.h"
 #include "service/view.h"
 
@@ -276,6 +277,17 @@ int finish_check(const struct finish_input *in, struct err *err);
 
 struct finish_output {
     const char *status, *machine;
+};
+
+/* For all tools of the desktop; each has its own table of fields. */
+struct desktop_tool_input {
+    const char *machine;
+    struct desktop_input in; /* without the action */
+};
+
+struct desktop_output {
+    const char *machine, *display;
+    uint64_t width, height;
 };
 
 struct program_input {

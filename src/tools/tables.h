@@ -18,4 +18,6 @@ extern const struct schema exec_input_schema, install_input_schema, fetch_input_
     machine_output_schema, machine_preview_input_schema, python_input_schema, python_output_schema,
     checkpoint_input_schema, rewind_input_schema, step_output_schema, diff_input_schema,
     diff_output_schema, fork_input_schema, machine_list_output_schema, machine_destroy_input_schema,
-    joined_input_schema, joined_output_schema;
+    joined_input_schema, joined_output_schema, desktop_screenshot_schema, desktop_click_schema,
+    desktop_move_schema, desktop_scroll_schema, desktop_type_schema, desktop_key_schema,
+    desktop_output_schema;

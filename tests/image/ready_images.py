@@ -36,6 +36,7 @@ USES = {
     "browser": (["sh", "-c", f"echo \"{PAGE}\" >/tmp/a.html; browser --dump-dom file:///tmp/a.html"], ["made by 42"]),
     "office": (["sh", "-c", OFFICE], ['{"replaced": 1}', "Dear Ann,", '"pages": 2', '"pages": 1', '"cells": [["item", "n"], ["pen", 3], [null, 4]]', '["pen", "3"]',
                                       '{"error": "missing.docx does not exist"}', "sheet 'None' does not exist: Sheet", "unknown command 'dance'"]),
+    "desktop": (["sh", "-c", "Xtigervnc -version 2>&1; openbox --version; command -v xterm xev"], ["Xvnc TigerVNC", "Openbox 3", "/usr/bin/xterm"]),
     "claude": (["claude", "--version"], ["2.1.325"]),
     "codex": (["codex", "--version"], ["0.166.0"]),
     "opencode": (["opencode", "--version"], ["1.18.18"]),

@@ -654,6 +654,46 @@ class VolumeSnapRequest(TypedDict):
     name: NotRequired[str]
 
 
+class DesktopRequest(TypedDict):
+    # width in pixels of a desktop that does not run yet (default 1280)
+    width: NotRequired[int]
+    # height in pixels of a desktop that does not run yet (default 800)
+    height: NotRequired[int]
+
+
+class DesktopInput(TypedDict):
+    action: Literal["click", "move", "scroll", "type", "key"]
+    # click, move, scroll: pixels from the left edge of the screenshot
+    x: NotRequired[int]
+    # click, move, scroll: pixels from its upper edge
+    y: NotRequired[int]
+    # click: drag to this point
+    to_x: NotRequired[int]
+    # click: drag to this point
+    to_y: NotRequired[int]
+    # click (default left)
+    button: NotRequired[Literal["left", "middle", "right"]]
+    # click: 2 is a double click
+    count: NotRequired[int]
+    # scroll (default down)
+    direction: NotRequired[Literal["up", "down", "left", "right"]]
+    # scroll: steps of the wheel (default 3)
+    amount: NotRequired[int]
+    # type: the text; key: keys such as ctrl+s or Return, several separated by spaces
+    text: NotRequired[str]
+    # click, scroll: keys that are held down meanwhile, such as shift
+    hold: NotRequired[str]
+
+
+class Desktop(TypedDict):
+    # width in pixels
+    width: int
+    # height in pixels
+    height: int
+    # DISPLAY of the programs that use the desktop
+    display: str
+
+
 Volume = TypedDict("Volume", {
     # name of the volume, or NAME@SNAPSHOT
     "name": str,

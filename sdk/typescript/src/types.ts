@@ -626,6 +626,46 @@ export interface VolumeSnapRequest {
   name?: string;
 }
 
+export interface DesktopRequest {
+  /** width in pixels of a desktop that does not run yet (default 1280) */
+  width?: number;
+  /** height in pixels of a desktop that does not run yet (default 800) */
+  height?: number;
+}
+
+export interface DesktopInput {
+  action: "click" | "move" | "scroll" | "type" | "key";
+  /** click, move, scroll: pixels from the left edge of the screenshot */
+  x?: number;
+  /** click, move, scroll: pixels from its upper edge */
+  y?: number;
+  /** click: drag to this point */
+  to_x?: number;
+  /** click: drag to this point */
+  to_y?: number;
+  /** click (default left) */
+  button?: "left" | "middle" | "right";
+  /** click: 2 is a double click */
+  count?: number;
+  /** scroll (default down) */
+  direction?: "up" | "down" | "left" | "right";
+  /** scroll: steps of the wheel (default 3) */
+  amount?: number;
+  /** type: the text; key: keys such as ctrl+s or Return, several separated by spaces */
+  text?: string;
+  /** click, scroll: keys that are held down meanwhile, such as shift */
+  hold?: string;
+}
+
+export interface Desktop {
+  /** width in pixels */
+  width: number;
+  /** height in pixels */
+  height: number;
+  /** DISPLAY of the programs that use the desktop */
+  display: string;
+}
+
 export interface Volume {
   /** name of the volume, or NAME@SNAPSHOT */
   name: string;
@@ -1595,6 +1635,12 @@ export interface Operations {
   expose_remove: { params: { machine: string; port: string }; body: undefined; answer: Exposures; event: never };
   /** Connect to a TCP port of a machine over a WebSocket: binary messages are bytes, the text message {"type":"end"} ends those of its sender */
   forward: { params: { machine: string; port: string }; body: undefined; answer: Uint8Array; event: never };
+  /** Start the desktop of a machine, unless it runs */
+  desktop_start: { params: { machine: string }; body: DesktopRequest; answer: Desktop; event: never };
+  /** Take a screenshot of the desktop; it is started if it does not run */
+  desktop_screenshot: { params: { machine: string }; body: undefined; answer: Uint8Array; event: never };
+  /** Click, move, scroll, type text or press keys; answers when the X server has read the input */
+  desktop_input: { params: { machine: string }; body: DesktopInput; answer: Desktop; event: never };
   /** List grants: directories, files, variables, secrets, repositories and databases */
   grant_list: { params: { machine: string }; body: undefined; answer: Grants; event: never };
   /** Add a grant; a token needs the scope admin */
@@ -1813,6 +1859,9 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   expose: ["POST", "/v1/machines/{machine}/exposures"],
   expose_remove: ["DELETE", "/v1/machines/{machine}/exposures/{port}"],
   forward: ["GET", "/v1/machines/{machine}/forward/{port}"],
+  desktop_start: ["POST", "/v1/machines/{machine}/desktop"],
+  desktop_screenshot: ["GET", "/v1/machines/{machine}/desktop/screenshot"],
+  desktop_input: ["POST", "/v1/machines/{machine}/desktop/input"],
   grant_list: ["GET", "/v1/machines/{machine}/grants"],
   grant_add: ["POST", "/v1/machines/{machine}/grants"],
   grant_diff: ["GET", "/v1/machines/{machine}/grants/{grant}/diff"],

