@@ -58,7 +58,7 @@ static bool put_port(struct buf *out, bool tls, uint16_t listens) {
 }
 
 bool ingress_domain_put(struct buf *out, const char *domain, bool tls, uint16_t listens) {
-    return buf_addf(out, "%s", *domain ? domain : INGRESS_DOMAIN + 1) &&
+    return buf_addf(out, "%s", *domain ? domain : &INGRESS_DOMAIN[1]) &&
            put_port(out, tls, listens);
 }
 
