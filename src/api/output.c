@@ -50,8 +50,15 @@ static void drained(struct call *c) {
 
 /* Frees the reader after the client has disconnected. The command and its log continue. */
 static void vanished(struct call *c) {
-    reader_free(c->user);
-    call_end(c);
+    struct reader *r = c->user;
+    bool begun = r->begun;
+    reader_free(r);
+    if (begun) {
+        call_end(c);
+        return;
+    }
+    c->on_gone = c->on_drain = NULL;
+    call_abandon(c);
 }
 
 static struct reader *reader_new(struct call *c, struct exec *x, bool live,

@@ -17,6 +17,15 @@ def test_the_result_of_a_command(daemon, box):
     assert r["exec"]["reason"] == "exit" and r["exec"]["usage"]["wall_us"] > 0
 
 
+def test_a_client_that_leaves_before_the_result_harms_nobody(daemon, box):
+    c = daemon.connect()
+    c.request("POST", f"/v1/machines/{box}/execs", body=json.dumps({"command": "while [ ! -e go ]; do sleep 0.05; done; echo on >still"}))
+    x = daemon.until(lambda: [x["id"] for x in daemon.get(f"/v1/machines/{box}/execs")["execs"] if x["state"] == "running"])[0]
+    c.close()
+    assert daemon.exec(box, "touch go")["exec"]["status"] == 0
+    assert daemon.wait(box, x)["status"] == 0 and daemon.exec(box, "cat still")["stdout"] == "on\n"
+
+
 @pytest.mark.parametrize("fields,out", [
     ({"argv": ["printf", "%s|", "a b", "$HOME", ""]}, "a b|$HOME||"),
     ({"command": "echo $FOO", "env": {"FOO": "b ar"}}, "b ar\n"),
