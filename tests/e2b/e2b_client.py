@@ -22,6 +22,10 @@ class E2b:
         made = daemon.post("/e2b/key")
         return cls(made["url"], made["key"])
 
+    def find(self, daemon):
+        """After a start of the daemon: another program may have its port."""
+        self.url = urllib.parse.urlsplit(daemon.post("/e2b/key")["url"])
+
     def send(self, method, target, body=None, headers=(), chunked=True):
         """The status, headers and bytes. Bodies come in chunks, without a length, as from the SDK."""
         c = http.client.HTTPConnection(self.url.hostname, self.url.port, timeout=120)

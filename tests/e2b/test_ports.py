@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from e2b_client import E2b, machine_of
+from e2b_client import machine_of
 from envd import Sandbox
 
 PROGRAM = """
@@ -220,9 +220,9 @@ def test_names_work_after_a_restart_of_the_daemon(e2b, server):
     sandbox = serve(server, e2b.create())
     server.kill()
     server.start()
-    again = E2b.of(server)
-    server.until(lambda: visit(again, sandbox)[0] == 200)
-    assert visit_by_name({**sandbox, "domain": again.info(sandbox)["domain"]})[0] == 200
+    e2b.find(server)
+    server.until(lambda: visit(e2b, sandbox)[0] == 200)
+    assert visit_by_name({**sandbox, "domain": e2b.info(sandbox)["domain"]})[0] == 200
 
 
 def test_port_that_its_owner_exposed_needs_that_token(e2b, server):

@@ -120,7 +120,8 @@ def test_revoking_changes_the_token_of_the_machine(e2b, daemon, sandbox):
     token = e2b.info(sandbox)["envdAccessToken"]
     assert token != sandbox["envdAccessToken"]
     daemon.restart()
-    assert E2b.of(daemon).info(sandbox)["envdAccessToken"] == token
+    e2b.find(daemon)
+    assert e2b.info(sandbox)["envdAccessToken"] == token
 
 
 # ---- lifetime ----
