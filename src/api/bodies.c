@@ -124,6 +124,7 @@ static const struct field status_view[] = {
     {"tools", SHOW_JSON, 0,
      "calls of each tool since the daemon started, as in Stats; requires the scope admin",
      .sub = &tool_count_schema},
+    {"vm_kernel", SHOW_TEXT, 0, "kernel of vms that carrel.conf names; absent: one of /boot"},
     {"box", SHOW_JSON, 0,
      "status of the spawner (process that makes boxes); counters require the scope admin",
      .shape = SHAPE_OBJECT},

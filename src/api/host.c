@@ -184,6 +184,8 @@ static void status_came(void *arg, const char *json, const struct err *err) {
     host_put_room(&j, &room);
     if (service_sees_all(&c->who))
         tool_counts_put(service_tool_counts(c->service), &j, "tools");
+    if (*service_vm_kernel(c->service))
+        jot_string(&j, "vm_kernel", service_vm_kernel(c->service));
     if (box)
         jot_raw(&j, "box", box);
     else

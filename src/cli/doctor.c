@@ -236,14 +236,27 @@ static void look_network(const struct host *h, struct finding *f) {
     }
 }
 
+/* The kernel that carrel.conf of the running daemon names; empty: none is named, or none runs. */
+static void doctor_vm_kernel(char ret[KERNEL_PATH_SIZE]) {
+    struct client c DEFER(client_close) = {0};
+    json_t *status DEFER(json_decrefp) = NULL;
+    const struct client_request r = {.method = "GET", .target = "/v1/status"};
+    struct err err;
+    ret[0] = '\0';
+    if (client_open(&c, CLIENT_NEVER, NULL, &err) == 0 && client_call(&c, &r, &status, &err) == 0)
+        snprintf(ret, KERNEL_PATH_SIZE, "%s", client_text(status, "vm_kernel"));
+}
+
 static void look_vm(const struct host *h, struct finding *f) {
     (void)h;
+    char named[KERNEL_PATH_SIZE];
     struct kernel kernel;
     struct modules modules;
     struct err err;
     char fix[sizeof(f->fix)] = "install the package " VM_QEMU_PACKAGE;
     const char *missing = access(VM_QEMU, X_OK) < 0 ? "no " VM_QEMU : NULL;
-    if (!missing && kernel_find(NULL, &kernel, &modules, &err) < 0) {
+    doctor_vm_kernel(named);
+    if (!missing && kernel_find(named, &kernel, &modules, &err) < 0) {
         missing = err.text;
         snprintf(fix, sizeof(fix), "%s", err.remedy);
     }

@@ -244,7 +244,8 @@ struct machine_driver {
     void (*listen)(struct machine *m, machine_doors_fn *done, void *arg);
     /*
      * Keeps the granted directories at these paths (one per line) and removes all others. in_use: a
-     * process in the machine still has a removed one open and can use it until the process ends.
+     * process in the machine still has a removed one open and can use it until the process ends. A
+     * vm boots again for it, which ends everything in it.
      */
     void (*lend)(struct machine *m, const char *paths, machine_lend_fn *done, void *arg);
     void (*dial)(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg);

@@ -56,6 +56,10 @@ void service_count(struct service *s, const struct caller *who, struct service_c
     store_room(s->store, &ret->room);
 }
 
+const char *service_vm_kernel(const struct service *s) {
+    return s->conf->vm_kernel;
+}
+
 void service_room(const struct service *s, const struct caller *who, struct room_view *ret) {
     *ret = (struct room_view){.home = service_sees_all(who) ? s->place->home : NULL};
     store_room(s->store, &ret->room);

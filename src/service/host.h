@@ -46,6 +46,9 @@ struct room_view {
 };
 void service_room(const struct service *s, const struct caller *who, struct room_view *ret);
 
+/* Path of the kernel of vms in carrel.conf; empty: none is set. */
+const char *service_vm_kernel(const struct service *s);
+
 /* Returns the last journal record that this daemon wrote. A journal that ends before it was
  * truncated. */
 void service_journal_head(const struct service *s, struct journal_head *ret);

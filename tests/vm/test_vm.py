@@ -1,10 +1,14 @@
 """Vms: a machine with a kernel of its own keeps every promise that docs/reference/vm.md makes."""
+import contextlib
+import json
 import os
 import pathlib
 import signal
+import subprocess
 
 import pytest
 
+from carrel import PROGRAM
 from daemon import Refused
 from qemu import qemu_of
 
@@ -31,6 +35,14 @@ def test_files_are_written_and_read(daemon, vm):
     daemon.request("PUT", f"/v1/machines/{vm}/files", b"kept\n", path="/home/user/written")
     assert daemon.exec(vm, "cat ~/written; echo back >~/read")["stdout"] == "kept\n"
     assert daemon.request("GET", f"/v1/machines/{vm}/files", path="/home/user/read", raw=True) == b"back\n"
+
+
+def test_programs_know_their_machine(daemon, vm):
+    x = daemon.exec(vm, "carrel me | head -1; python3 -c 'import json; print(json.load(open(\"/run/carrel/machine.json\"))[\"id\"])'; "
+                        "touch /run/carrel/x || echo read-only", user="root")
+    lines = x["stdout"].splitlines()
+    assert lines[0].startswith(f"Machine {vm} (a vm,") and lines[1:] == [vm, "read-only"], x
+    assert daemon.exec(vm, "carrel status")["exec"]["status"] == 0
 
 
 def test_the_gate_decides_about_connections(daemon, vm):
@@ -93,6 +105,44 @@ def test_memory_of_a_running_vm_is_not_changed(daemon, vm):
     with pytest.raises(Refused) as refused:
         daemon.patch(f"/v1/machines/{vm}", {"limits": {"mem": 1 << 30}})
     assert refused.value.code == "unsupported"
+
+
+def test_doctor_names_the_kernel_of_the_settings(daemon, kernel):
+    if not kernel:
+        pytest.skip("this host has a kernel in /boot, and the settings name none")
+    done = subprocess.run([PROGRAM, "doctor", "--json"], env=daemon.env, capture_output=True, text=True, timeout=60)
+    row, = [c for c in json.loads(done.stdout)["checks"] if c["name"] == "vm"]
+    assert (row["verdict"], row["found"]) == ("ok", kernel)
+
+
+def test_a_revoked_directory_is_gone_and_the_vm_boots_again(daemon, kernel, tmp_path):
+    for name in ("taken", "stays"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(f"{name}\n")
+    fds = [os.open(tmp_path / name, os.O_RDONLY | os.O_DIRECTORY) for name in ("taken", "stays")]
+    dirs = [{"path": str(tmp_path / name), "at": f"/home/user/{name}", "mode": "ro"} for name in ("taken", "stays")]
+    m = daemon.send(fds, "/v1/machines", {"kind": "vm", "dirs": dirs})["id"]
+    for fd in fds:
+        os.close(fd)
+    x = daemon.background(m, "exec 3<~/taken/file; sleep 1000")
+    before = daemon.exec(m, "cat ~/taken/file ~/stays/file; echo mine >~/f; cat /proc/sys/kernel/random/boot_id")["stdout"].splitlines()
+    assert before[:2] == ["taken", "stays"]
+    grant, = [g["id"] for g in daemon.grants(m, "dir") if g["at"] == "/home/user/taken"]
+    daemon.delete(f"/v1/machines/{m}/grants/{grant}")
+    assert daemon.wait(m, x)["reason"] == "killed"
+    after = daemon.exec(m, "cat ~/stays/file ~/f; ls ~/taken; cat /proc/sys/kernel/random/boot_id")["stdout"].splitlines()
+    assert after[:2] == ["stays", "mine"] and len(after) == 3 and after[2] != before[2]
+    assert "no rule allows" in daemon.exec(m, "curl -s -m 20 http://refused.test/")["stdout"]
+    daemon.delete(f"/v1/machines/{m}")
+
+
+def test_a_vm_that_restarts_or_panics_has_ended(daemon, kernel):
+    for how in ("b", "c"):
+        m = daemon.machine(kind="vm", name=f"ends-{how}")
+        with contextlib.suppress(Refused):  # it may end before the answer
+            daemon.background(m, f"sync; echo 1 >/proc/sys/kernel/sysrq; echo {how} >/proc/sysrq-trigger", user="root")
+        daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] in ("stopped", "ended"))
+        daemon.until(lambda: not qemu_of(f"ends-{how}"))
 
 
 def test_a_vm_whose_qemu_dies_has_ended_and_leaves_nothing(daemon, kernel):

@@ -235,6 +235,8 @@ class Status(TypedDict):
     store: "Room"
     # calls of each tool since the daemon started, as in Stats; requires the scope admin
     tools: NotRequired[List["ToolCount"]]
+    # kernel of vms that carrel.conf names; absent: one of /boot
+    vm_kernel: NotRequired[str]
     # status of the spawner (process that makes boxes); counters require the scope admin
     box: NotRequired[Dict[str, Any]]
     box_error: NotRequired[str]

@@ -226,6 +226,8 @@ export interface Status {
   store: Room;
   /** calls of each tool since the daemon started, as in Stats; requires the scope admin */
   tools?: ToolCount[];
+  /** kernel of vms that carrel.conf names; absent: one of /boot */
+  vm_kernel?: string;
   /** status of the spawner (process that makes boxes); counters require the scope admin */
   box?: { [name: string]: unknown };
   box_error?: string;

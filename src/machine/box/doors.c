@@ -61,8 +61,8 @@ void box_doors_dial(struct machine *m, uint16_t port, machine_dial_fn *done, voi
     spawner_ask(m->host->spawner, msg, NULL, 0, on_dial, c);
 }
 
-static void on_lend(void *arg, const struct plan_message *m, struct fd_message *fds,
-                    const struct err *failed) {
+void box_lent(void *arg, const struct plan_message *m, struct fd_message *fds,
+              const struct err *failed) {
     (void)fds;
     struct call *c = arg;
     machine_lend_fn *done = c->box ? c->lend : NULL;
@@ -72,26 +72,14 @@ static void on_lend(void *arg, const struct plan_message *m, struct fd_message *
         done(done_arg, !failed && m->text[0], failed);
 }
 
-/* The server of the files has the directories mounted too, where the spawner cannot unmount them.
- */
-static void refuse_lend(void *arg, const struct frame *frame, const struct err *failed) {
-    struct call *c = arg;
-    struct err err;
-    (void)frame, (void)failed;
-    err_set(&err, ERR_UNSUPPORTED, "a granted directory cannot be taken from a vm");
-    err_remedy(&err, "delete the vm: carrel rm %s", c->box ? c->box->m.id : "MACHINE");
-    on_lend(c, NULL, NULL, &err);
-}
-
 void box_doors_lend(struct machine *m, const char *paths, machine_lend_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
     c->lend = done;
     if (((struct box *)m)->vm) {
-        guest_request(m->guest, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, refuse_lend,
-                      c);
+        vm_lend(c, paths);
         return;
     }
     struct plan_message *msg = box_message(m->host, PLAN_LEND, m->id);
     snprintf(msg->text, sizeof(msg->text), "%s", paths);
-    spawner_ask(m->host->spawner, msg, NULL, 0, on_lend, c);
+    spawner_ask(m->host->spawner, msg, NULL, 0, box_lent, c);
 }

@@ -108,6 +108,9 @@ void box_stats(struct machine *m, machine_stats_fn *done, void *arg);
 /* doors.c */
 void box_doors_listen(struct machine *m, machine_doors_fn *done, void *arg);
 void box_doors_dial(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg);
+/* The callback of spawner_ask() for PLAN_LEND. */
+void box_lent(void *arg, const struct plan_message *m, struct fd_message *fds,
+              const struct err *failed);
 void box_doors_lend(struct machine *m, const char *paths, machine_lend_fn *done, void *arg);
 
 /* host.c */
@@ -168,6 +171,8 @@ bool vm_is_booting(const struct vm *v);
 void vm_on_gone(struct box *b, const struct err *why);
 /* True if it was the connection to the guest of the box that was lost; it is closed then. */
 bool vm_outer_is_gone(struct box *b);
+/* As box_doors_lend(). Ends everything in the vm, and boots it again without the directories. */
+void vm_lend(struct call *c, const char *paths);
 /* Boots a vm in a box in which no program runs. After a failure the machine is a box as before. */
 void vm_move(struct call *c, const struct machine_vm *spec);
 /* True if the box has lost its own guest during a move, which then fails. */

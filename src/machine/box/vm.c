@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
 #include "base/limits.h"
 #include "base/wire/vm_line.h"
 #include "machine/box/inner.h"
@@ -26,6 +27,8 @@ struct vm {
     int console;         /* standard error of QEMU; -1: unknown */
     bool is_booting;     /* QEMU is not there yet, or its guest has not replied */
     struct call *root;   /* a switch of the root, which boots again */
+    struct call *lend;   /* granted directories are taken, before it boots again */
+    char *stay;          /* paths of those that stay */
     struct call *move;   /* a box that becomes this vm; after a failure it stays a box */
     bool is_leaving;     /* the vm of a move that failed, or was not recorded, is being ended */
     bool is_preparing;   /* a job that prepares the boot is under way */
@@ -68,8 +71,11 @@ void vm_free(struct vm *v) {
     close_fd(&v->console);
     if (v->root)
         call_free(v->root);
+    if (v->lend)
+        call_free(v->lend);
     if (v->move)
         call_free(v->move);
+    free(v->stay);
     free(v->warnings);
     free(v);
 }
@@ -96,11 +102,19 @@ static void vm_fail(struct box *b, const struct err *err) {
         vm_leave(b, &why);
         return;
     }
-    struct call *c = TAKE(b->vm->root);
+    struct call *root = TAKE(b->vm->root), *lend = TAKE(b->vm->lend);
     b->vm->is_booting = false;
-    if (c)
-        root_end(c, false, &why);
+    if (root)
+        root_end(root, false, &why);
+    if (lend)
+        box_lent(lend, NULL, NULL, &why);
     box_end(b, &why);
+}
+
+/* No program of the vm lived on, so none uses a directory that was taken. */
+static void vm_lent(struct call *c, const struct err *err) {
+    const struct plan_message none = {.type = PLAN_TEXT};
+    box_lent(c, &none, NULL, err);
 }
 
 static void vm_moved(struct call *c, const struct err *err) {
@@ -162,13 +176,15 @@ static void vm_on_first_word(void *arg, const struct frame *frame, const struct 
     (void)err; /* box_on_gone() is called next */
     if (!frame)
         return;
-    struct call *root = TAKE(b->vm->root), *move = TAKE(b->vm->move);
+    struct call *root = TAKE(b->vm->root), *lend = TAKE(b->vm->lend), *move = TAKE(b->vm->move);
     b->vm->is_booting = false;
     if (move)
         b->vm->outer = TAKE(b->m.guest);
     box_use_fresh(b);
     if (root)
         root_end(root, b->vm->changed, b->vm->is_refused ? &b->vm->refusal : NULL);
+    if (lend)
+        vm_lent(lend, b->vm->is_refused ? &b->vm->refusal : NULL);
     if (move)
         vm_moved(move, NULL);
 }
@@ -321,6 +337,28 @@ static int vm_open_outer(struct box *b, struct err *err) {
     return b->vm->outer ? 0 : -1;
 }
 
+/* With a refusal the directories stay, and the vm boots all the same. */
+static void vm_on_unmounted(void *arg, const struct plan_message *m, struct fd_message *fds,
+                            const struct err *failed) {
+    struct call *c = arg;
+    struct box *b = c->box;
+    (void)m, (void)fds;
+    call_free(c);
+    if (!b)
+        return;
+    b->vm->is_refused = failed != NULL;
+    if (failed)
+        b->vm->refusal = *failed;
+    vm_boot_begin(b);
+}
+
+static void vm_ask_lend(struct box *b) {
+    struct machine_host *h = b->m.host;
+    struct plan_message *m = box_message(h, PLAN_LEND, b->m.id);
+    snprintf(m->text, sizeof(m->text), "%s", b->vm->stay);
+    spawner_ask(h->spawner, m, NULL, 0, vm_on_unmounted, call_new(&b->m, NULL));
+}
+
 static void vm_on_halted(void *arg, const struct plan_message *m, struct fd_message *fds,
                          const struct err *failed) {
     struct call *c = arg;
@@ -338,6 +376,10 @@ static void vm_on_halted(void *arg, const struct plan_message *m, struct fd_mess
         vm_fail(b, failed ? failed : &err);
         return;
     }
+    if (b->vm->lend) {
+        vm_ask_lend(b);
+        return;
+    }
     struct machine_host *h = b->m.host;
     struct plan_message *ask = box_message(h, PLAN_ROOT, b->m.id);
     ask->layer = b->vm->layer;
@@ -353,17 +395,33 @@ static void vm_halt_first(void *arg) {
                 call_new(&b->m, NULL));
 }
 
-void vm_root(struct call *c, const char *stack, uint32_t layer, unsigned how) {
-    struct box *b = c->box;
+static void vm_boot_again(struct box *b) {
     struct vm *v = b->vm;
-    v->root = c;
-    v->layer = layer;
-    v->how = how;
     v->is_refused = false;
     v->is_booting = true; /* the loss of the connection to the guest is intended */
     v->halt_until_ms = loop_now_ms(b->m.host->loop) + HALT_MS;
-    snprintf(v->stack, sizeof(v->stack), "%s", stack);
     vm_halt_first(b);
+}
+
+void vm_root(struct call *c, const char *stack, uint32_t layer, unsigned how) {
+    struct vm *v = c->box->vm;
+    v->root = c;
+    v->layer = layer;
+    v->how = how;
+    snprintf(v->stack, sizeof(v->stack), "%s", stack);
+    vm_boot_again(c->box);
+}
+
+/*
+ * The server of the files has the directories mounted too, and open what the guest's kernel knows
+ * of them. So the vm ends, and boots again without them.
+ */
+void vm_lend(struct call *c, const char *paths) {
+    struct vm *v = c->box->vm;
+    v->lend = c;
+    free(v->stay);
+    v->stay = xstrdup(paths);
+    vm_boot_again(c->box);
 }
 
 /* ---- a box becomes a vm ---- */

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "grant/dirs.h"
+#include "service/vm/vms.h"
 #include "service/volumes/live.h"
 
 /* ---- directories ---- */
@@ -28,15 +29,18 @@ static void dir_give(struct live *l, const struct grant_row *row, int fd, servic
 
 struct unlending {
     struct live *live;
+    char *stay; /* places of the other directories, a line per place */
     service_done_fn *done;
     void *arg;
 };
 
 static void unlent(void *arg, const struct err *err) {
     struct unlending *u = arg;
+    u->live->resting = false;
     live_verb_over(u->live);
     u->done(u->arg, err);
     live_unref(u->live);
+    free(u->stay);
     free(u);
 }
 
@@ -51,6 +55,20 @@ static void unmounted(void *arg, bool in_use, const struct err *err) {
         unlent(u, err);
     else
         machine_halt(l->machine, l->service->loop, unlent, u);
+}
+
+/* err: programs of a vm that do not end end with it. */
+static void unlend_ask(void *arg, const struct err *err) {
+    struct unlending *u = arg;
+    struct live *l = u->live;
+    struct err gone;
+    (void)err;
+    if (l->machine && !l->ending) {
+        l->service->driver->lend(l->machine, u->stay, unmounted, u);
+        return;
+    }
+    err_set(&gone, ERR_GONE, "machine '%s' has ended", l->row.id);
+    unlent(u, &gone);
 }
 
 static bool is_below(const char *path, const char *top) {
@@ -95,10 +113,14 @@ static void dir_take(struct live *l, const struct grant_row *row, service_done_f
         return;
     }
     struct unlending *u = xnew(struct unlending);
-    *u = (struct unlending){l, done, arg};
+    *u = (struct unlending){l, xstrdup(stay.data ? stay.data : ""), done, arg};
     live_ref(l);
     l->changing = true;
-    l->service->driver->lend(l->machine, stay.data ? stay.data : "", unmounted, u);
+    l->resting = live_is_vm(l); /* requests wait while it boots again */
+    if (l->resting)
+        machine_halt(l->machine, l->service->loop, unlend_ask, u);
+    else
+        unlend_ask(u, NULL);
 }
 
 const struct grant_kind grant_dir = {

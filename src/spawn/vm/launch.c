@@ -39,7 +39,7 @@
 #endif
 
 enum {
-    PARTS_MAX = 2 + PLAN_MAX_GRANTS,
+    PARTS_MAX = 3 + PLAN_MAX_GRANTS,
     MOUNTS_SIZE = 1 << 18,
     NOBODY = 65534,
     OPEN_FILES = 1 << 19, /* the server keeps one for each file that the guest knows */
@@ -110,8 +110,9 @@ static void jail_add_part(struct jail *j, const char *full, const char *path) {
 }
 
 /*
- * Takes the mounts in the root that hold files of the machine: /usr and the granted directories,
- * but not those that every box has, such as /proc. The table lists a mount before those inside it.
+ * Takes the mounts in the root that hold files of the machine: /usr, /run/carrel and the granted
+ * directories, but not those that every box has, such as /proc. The table lists a mount before
+ * those inside it.
  */
 static void jail_find_parts(struct jail *j, const char *side) {
     static struct mount_line line;
@@ -123,7 +124,7 @@ static void jail_find_parts(struct jail *j, const char *side) {
     for (const char *at = text; mountinfo_next(&at, &line);) {
         const char *path = line.path + skip;
         if (strncmp(line.path, side, skip) == 0 && *path == '/' &&
-            (strcmp(path, "/usr") == 0 || !lend_is_own(path)))
+            (strcmp(path, "/usr") == 0 || strcmp(path, "/run/carrel") == 0 || !lend_is_own(path)))
             jail_add_part(j, line.path, path + 1);
     }
     free(text);
