@@ -52,12 +52,13 @@ void api_pending_decide(struct call *c) {
         err_set(&err, ERR_INVALID, "'%s' is not the id of a question", id);
         err_remedy(&err, "list questions with: carrel pending");
         call_error(c, &err);
-    } else if (answers != (r->text != NULL) ||
-               (question_is(id) && strcmp(r->decision, "approve") == 0)) {
+    } else if (answers != (r->text != NULL)) {
         err_set(&err, ERR_INVALID, "a question is answered with decision 'answer' and a text");
         err_remedy(&err, "carrel answer ID TEXT, or carrel deny ID");
         call_error(c, &err);
-    } else if (question_is(id))
+    } else if (question_is(id) && strcmp(r->decision, "approve") == 0)
+        service_question_approve(c->service, &c->who, id, call_told, c);
+    else if (question_is(id))
         service_question_answer(c->service, &c->who, id, r->text, call_told, c);
     else if (word_run(id, run))
         operator_decide(api_operator(c->api), &c->who, id, strcmp(r->decision, "approve") == 0,

@@ -71,6 +71,7 @@ static const struct field pending_view[] = {
     {"protocol", SHOW_TEXT, 0, "of a request; or `question`, which a program of the machine asks",
      .required = true},
     {"question", SHOW_TEXT, 0, NULL},
+    {"moves", SHOW_FLAG, 0, "the question asks that the box becomes a vm; `approve` does that"},
     {"host", SHOW_TEXT, 0, NULL},
     {"port", SHOW_NUMBER, 0, NULL},
     {"method", SHOW_TEXT, 0, NULL},

@@ -48,7 +48,9 @@ static void print_question(const json_t *p) {
     table_cell(client_text(p, "machine"), 14);
     table_cell(left, 5);
     table_cell("question", 8);
-    printf("carrel answer %s TEXT\n", client_text(p, "id"));
+    printf(json_is_true(json_object_get(p, "moves")) ? "carrel approve %s makes it a vm\n"
+                                                     : "carrel answer %s TEXT\n",
+           client_text(p, "id"));
     print_indented(client_text(p, "question"));
 }
 

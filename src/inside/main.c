@@ -77,7 +77,8 @@ int main(int argc, char **argv) {
     size_t n = inside_join(argc > 1 ? argv + 1 : none, words, sizeof(words));
     if (!n)
         return inside_fail("carrel: the arguments are too long\n");
-    int wait_ms = strcmp(words, "ask") == 0 ? -1 : WAIT_MS; /* the owner may take any time */
+    bool asks = strcmp(words, "ask") == 0 || strcmp(words, "move") == 0;
+    int wait_ms = asks ? -1 : WAIT_MS; /* the owner may take any time */
     for (int i = 0; i < AGAIN_TRIES; i++) {
         ssize_t got = inside_call(words, n, wait_ms, answer, sizeof(answer));
         if (got > 0 && answer[0] != MSG_CALL_AGAIN)

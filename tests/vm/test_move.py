@@ -102,6 +102,10 @@ def test_a_move_that_cannot_be_is_refused_before_anything_is_stopped(kernel):
         assert refused(d, m, mem=64 << 20).code == "invalid"
         assert refused(run, m).code == "denied"
         assert refused(d, m).code == "unsupported" and "/nonexistent/vmlinuz-0" in str(refused(d, m).error)
+        asks, question = asked(d, m)
+        with pytest.raises(Refused):
+            d.post(f"/v1/pending/{question}", {"decision": "approve"})
+        assert d.wait(m, asks)["status"] == 1
         assert d.get(f"/v1/machines/{m}")["kind"] == "box"
         assert d.get(f"/v1/machines/{m}/execs/{x}")["state"] == "running"
     finally:
@@ -159,6 +163,29 @@ def test_what_is_killed_during_a_move_leaves_a_box_or_a_vm_with_its_files(daemon
     assert daemon.exec(m, "cat ~/f")["stdout"] == "kept\n"
     daemon.delete(f"/v1/machines/{m}")
     daemon.until(lambda: not qemu_of(name))
+
+
+def asked(daemon, machine):
+    """Starts `carrel move` in the machine; its command, and the id of the question."""
+    x = daemon.background(machine, "carrel move 'it needs mount'")
+    item, = daemon.until(lambda: [p for p in daemon.get("/v1/pending")["pending"] if p["machine"] == machine])
+    assert (item["question"], item["moves"]) == ("it needs mount", True)
+    return x, item["id"]
+
+
+def test_a_program_asks_for_the_move_and_the_owner_decides(daemon):
+    m = daemon.machine(name="asks")
+    x, question = asked(daemon, m)
+    daemon.post(f"/v1/pending/{question}", {"decision": "deny"})
+    assert daemon.wait(m, x)["status"] == 1 and daemon.get(f"/v1/machines/{m}")["kind"] == "box"
+    x, question = asked(daemon, m)
+    c = daemon.connect(timeout=BOOT_S)
+    daemon.post(f"/v1/pending/{question}", {"decision": "approve"}, connection=c)
+    c.close()
+    assert daemon.get(f"/v1/machines/{m}")["kind"] == "vm" and daemon.wait(m, x)["reason"] == "killed"
+    assert not [p for p in daemon.get("/v1/pending")["pending"] if p["machine"] == m]
+    assert "only a box can become a vm" in daemon.exec(m, "carrel move 'it needs mount' 2>&1")["stdout"]
+    daemon.delete(f"/v1/machines/{m}")
 
 
 def test_a_vm_that_the_database_lost_is_taken_over_as_a_vm(daemon):

@@ -1421,6 +1421,8 @@ class PendingItem(TypedDict):
     # of a request; or `question`, which a program of the machine asks
     protocol: str
     question: NotRequired[str]
+    # the question asks that the box becomes a vm; `approve` does that
+    moves: NotRequired[bool]
     host: NotRequired[str]
     port: NotRequired[int]
     method: NotRequired[str]

@@ -1382,6 +1382,8 @@ export interface PendingItem {
   /** of a request; or `question`, which a program of the machine asks */
   protocol: string;
   question?: string;
+  /** the question asks that the box becomes a vm; `approve` does that */
+  moves?: boolean;
   host?: string;
   port?: number;
   method?: string;

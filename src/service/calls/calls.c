@@ -16,7 +16,9 @@ static const char calls_help[] =
     "usage: carrel me [--json]       what this machine may do, and what is left of its budget\n"
     "       carrel status [--json]   time, memory and disk left, and requests that wait\n"
     "       carrel ask QUESTION [--timeout TIME]\n"
-    "                                ask the owner of this machine, and print the answer\n";
+    "                                ask the owner of this machine, and print the answer\n"
+    "       carrel move REASON [--timeout TIME]\n"
+    "                                ask the owner to make this box a vm; its programs end then\n";
 
 /* ---- state ---- */
 
@@ -169,8 +171,10 @@ static const struct {
     void (*run)(const struct calling *c);
     bool has_words; /* it reads its own words; else only --json may follow */
 } call_verbs[] = {
-    {"me", calling_me, false},     {"status", calling_status, false}, {"ask", calling_ask, true},
-    {"help", calling_help, false}, {"--help", calling_help, false},   {"-h", calling_help, false},
+    {"me", calling_me, false},     {"status", calling_status, false},
+    {"ask", calling_ask, true},    {"move", calling_move, true},
+    {"help", calling_help, false}, {"--help", calling_help, false},
+    {"-h", calling_help, false},
 };
 
 /* ---- a call ---- */

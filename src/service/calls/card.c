@@ -117,12 +117,9 @@ static bool card_models(const json_t *card, struct buf *to) {
 
 static bool card_kernel(const json_t *card, struct buf *to) {
     return strcmp(card_text(card, "kind"), "box") != 0 ||
-           buf_addf(
-               to,
-               "You share the host's kernel, so you cannot mount filesystems or make namespaces. "
-               "If your work needs that, ask your owner for `carrel move --kind vm %s`: this "
-               "machine becomes a vm with the same files, and its programs end.\n",
-               card_text(card, "machine"));
+           buf_addf(to, "You share the host's kernel, so you cannot mount filesystems or make "
+                        "namespaces. If your work needs that, `carrel move REASON` asks your owner "
+                        "to make this machine a vm with the same files; its programs end then.\n");
 }
 
 bool service_card(struct service *s, const char *machine, struct buf *to) {

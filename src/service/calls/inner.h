@@ -19,6 +19,7 @@ struct question {
     uint32_t call;
     int64_t since_ms;  /* since 1970 */
     uint64_t until_ms; /* by the clock of the loop */
+    bool moves;        /* it asks that the machine becomes a vm */
     char *text;
 };
 
@@ -51,6 +52,7 @@ void calls_start_timer(struct live_calls *c);
 
 /* questions.c */
 void calling_ask(const struct calling *c);
+void calling_move(const struct calling *c); /* `carrel move`: asks for a vm */
 void questions_tick(struct live_calls *c, uint64_t now_ms);
 void questions_drop(struct live_calls *c, uint32_t call); /* the caller has left */
 void questions_drop_all(struct live_calls *c);

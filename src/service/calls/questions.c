@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "base/utf8.h"
 #include "service/calls/inner.h"
+#include "service/vm/move.h"
 
 enum {
     ASKS_MOST = 4,
@@ -106,18 +107,22 @@ static void question_tell(const struct live *l, const struct question *q) {
     jot_object(&j, NULL);
     jot_string(&j, "id", q->id);
     jot_string(&j, "question", q->text);
+    if (q->moves)
+        jot_bool(&j, "moves", true);
     jot_end(&j, '}');
     event_tell(l->service, l->row.owner, l->row.id, "machine.ask", j.failed ? NULL : text.data);
 }
 
-void calling_ask(const struct calling *c) {
+static void question_begin(const struct calling *c, bool moves) {
     const char *const *w = c->words;
     struct live_calls *calls = calls_of(c->live);
     uint64_t wait_ms = ASK_WAIT_MS;
     bool limited = w[1] && w[2] && strcmp(w[2], "--timeout") == 0 && w[3] && !w[4];
     if (!w[1] || (w[2] && !limited) ||
         (limited && (parse_duration(w[3], &wait_ms, NULL) < 0 || wait_ms > ASK_WAIT_MAX_MS))) {
-        calling_answer(c, 2, "usage: carrel ask QUESTION [--timeout TIME]\n");
+        calling_answer(c, 2,
+                       moves ? "usage: carrel move REASON [--timeout TIME]\n"
+                             : "usage: carrel ask QUESTION [--timeout TIME]\n");
         return;
     }
     const char *why = ask_refuse(c, w[1]);
@@ -130,11 +135,23 @@ void calling_ask(const struct calling *c) {
                            .call = c->id,
                            .since_ms = wall_ms(),
                            .until_ms = loop_now_ms(c->live->service->loop) + wait_ms,
+                           .moves = moves,
                            .text = xstrdup(w[1])};
     snprintf(q->id, sizeof(q->id), "%s", id_new('q').text);
     calls->questions = q;
     calls_start_timer(calls);
     question_tell(c->live, q);
+}
+
+void calling_ask(const struct calling *c) {
+    question_begin(c, false);
+}
+
+void calling_move(const struct calling *c) {
+    if (strcmp(c->live->row.kind, "box") == 0)
+        question_begin(c, true);
+    else
+        calling_answer(c, 1, "carrel: only a box can become a vm\n");
 }
 
 /* ---- the owner ---- */
@@ -147,6 +164,8 @@ void calls_put_questions(const struct live *l, struct jot *j) {
         jot_string(j, "machine", l->row.id);
         jot_string(j, "protocol", "question");
         jot_string(j, "question", q->text);
+        if (q->moves)
+            jot_bool(j, "moves", true);
         jot_i64(j, "since_ms", q->since_ms);
         jot_u64(j, "left_ms", q->until_ms > now ? q->until_ms - now : 0);
         jot_bool(j, "approved", false);
@@ -203,4 +222,48 @@ void service_question_answer(struct service *s, const struct caller *who, const 
     note_result(s, who, &what, intent, NULL);
     event_tell(s, l->row.owner, l->row.id, text ? "machine.answered" : "machine.refused", detail);
     done(arg, "{}", NULL);
+}
+
+/* ---- approving a move ---- */
+
+struct question_move {
+    struct service *service;
+    struct caller who;
+    char id[ID_SIZE];
+    service_net_fn *done;
+    void *arg;
+};
+
+/* A machine that moved has no program left, so nobody waits for an answer there. */
+static void question_moved(void *arg, const struct machine_view *view, const struct err *err) {
+    struct question_move *m DEFER_FREE = arg;
+    struct buf line DEFER(buf_done) = BUF(1024);
+    struct live *l = NULL;
+    struct err none;
+    struct question *q = err ? question_find(m->service, &m->who, m->id, &l, &none) : NULL;
+    (void)view;
+    if (q && buf_addf(&line, "carrel: the machine stays a box: %s\n", err->text))
+        question_end(l->calls, q, 1, line.data);
+    m->done(m->arg, err ? NULL : "{}", err);
+}
+
+void service_question_approve(struct service *s, const struct caller *who, const char *id,
+                              service_net_fn *done, void *arg) {
+    static const struct kind_request vm = {.kind = "vm"};
+    struct live *l = NULL;
+    struct err err;
+    const struct question *q = question_find(s, who, id, &l, &err);
+    if (q && !q->moves) {
+        err_set(&err, ERR_INVALID, "a question is answered with decision 'answer' and a text");
+        err_remedy(&err, "carrel answer ID TEXT, or carrel deny ID");
+        q = NULL;
+    }
+    if (!q) {
+        done(arg, NULL, &err);
+        return;
+    }
+    struct question_move *m = xnew(struct question_move);
+    *m = (struct question_move){.service = s, .who = *who, .done = done, .arg = arg};
+    snprintf(m->id, sizeof(m->id), "%s", id);
+    service_move(s, who, l->row.id, &vm, question_moved, m);
 }

@@ -12,6 +12,7 @@
 #include "base/defer.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "service/calls/live.h"
 #include "service/cells.h"
 #include "service/change.h"
 #include "service/exec/live.h"
@@ -159,6 +160,7 @@ static void moved_written(void *arg, const struct err *failed) {
     char *old DEFER_FREE = m->warnings ? l->row.warnings : NULL;
     l->row = moved_row(m);
     m->warnings = NULL;    /* the row has them */
+    calls_detach(l);       /* the programs that waited for an answer have ended */
     gate_silence(l->gate); /* the sockets of the box; the vm has a network of its own */
     net_attach_adopted(l);
     l->service->driver->limit(l->machine, &limits, moving_limited, m);
