@@ -157,7 +157,8 @@ static void moved_written(void *arg, const struct err *failed) {
         return;
     }
     const struct machine_limits limits = moving_limits(m);
-    char *old DEFER_FREE = m->warnings ? l->row.warnings : NULL;
+    if (m->warnings) /* they replace those of the box */
+        free(l->row.warnings);
     l->row = moved_row(m);
     m->warnings = NULL;    /* the row has them */
     calls_detach(l);       /* the programs that waited for an answer have ended */
