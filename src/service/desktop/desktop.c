@@ -19,8 +19,8 @@
  * ANSWER_MS is for one connection, with the wake-up of its machine. A vm without hardware support
  * needs some of START_MS.
  */
-enum { ANSWER_MS = 30000, START_MS = 90000, NOT_INSTALLED = 127, WORDS = 6 };
-#define START_MS_TEXT "90000"
+enum { ANSWER_MS = 30000, START_MS = 240000, NOT_INSTALLED = 127, WORDS = 6 };
+#define START_MS_TEXT "240000"
 
 static const char start_script[] =
 #include "service/desktop.inc"
