@@ -7,9 +7,8 @@
 #include "base/alloc.h"
 #include "base/sha256.h"
 #include "tools/clip.h"
-#include "tools/toolbox.h"
 
-enum { INPUT_MAX = 9 << 20, WORDS_MAX = 7, PIECE = 32 << 10 };
+enum { INPUT_MAX = 9 << 20, WORDS_MAX = 7, PAIRS_MAX = 16, PIECE = 32 << 10 };
 
 struct coproc {
     struct service *service;
@@ -18,18 +17,18 @@ struct coproc {
     struct exec *exec; /* NULL: not started yet */
     struct exec_follower follower;
     struct coproc_events events;
-    struct buf input;       /* bytes that the command has not taken yet */
-    struct buf line;        /* the beginning of a line */
-    uint64_t at;            /* offset of the next byte of output */
-    const char *fault;      /* why the command was killed */
-    struct loop_call later; /* starts the command, or looks at it */
-    bool listens, starting; /* starting: service_exec() has not answered */
-    bool killed, ended;     /* ended: the function ended() was called */
-    bool inside, freed;     /* inside: free it later, because its functions run */
+    struct buf input;               /* bytes that the command has not taken yet */
+    struct buf line;                /* the beginning of a line */
+    uint64_t at;                    /* offset of the next byte of output */
+    const char *fault;              /* why the command was killed */
+    struct loop_call later;         /* starts the command, or looks at it */
+    bool listens, paused, starting; /* starting: service_exec() has not answered */
+    bool killed, ended;             /* ended: the function ended() was called */
+    bool inside, freed;             /* inside: free it later, because its functions run */
     /* The request is used until coproc_started() is called. */
     struct exec_request request;
     char machine[ID_SIZE], name[STORE_NAME_SIZE];
-    char *words[WORDS_MAX + 1], *command;
+    char *words[WORDS_MAX + 1], *pairs[PAIRS_MAX + 1], *command, *cwd, *user;
 };
 
 static void coproc_release(struct coproc *c) {
@@ -38,7 +37,11 @@ static void coproc_release(struct coproc *c) {
         exec_unref(c->exec);
     for (size_t i = 0; i < WORDS_MAX; i++)
         free(c->words[i]);
+    for (size_t i = 0; i < PAIRS_MAX; i++)
+        free(c->pairs[i]);
     free(c->command);
+    free(c->cwd);
+    free(c->user);
     buf_done(&c->input);
     buf_done(&c->line);
     loop_call_cancel(c->loop, &c->later);
@@ -118,7 +121,7 @@ static void coproc_read(struct coproc *c) {
     const struct outlog *log = exec_log(c->exec);
     char piece[PIECE];
     struct outlog_piece p;
-    while (log && c->listens && !c->freed && !c->fault) {
+    while (log && c->listens && !c->paused && !c->freed && !c->fault) {
         p = outlog_read(log, 0, c->at, piece, sizeof(piece));
         if (!p.n)
             break;
@@ -140,7 +143,7 @@ static void coproc_look(struct coproc *c) {
     c->inside = true;
     coproc_flush(c);
     coproc_read(c);
-    if (!c->freed && c->listens && !c->ended && exec_is_over(c->exec)) {
+    if (!c->freed && c->listens && !c->paused && !c->ended && exec_is_over(c->exec)) {
         c->ended = true;
         exec_view(c->exec, &view);
         c->events.ended(c->events.arg, &view, NULL);
@@ -166,6 +169,12 @@ void coproc_listen(struct coproc *c, bool on) {
     } else {
         exec_unfollow(&c->follower);
     }
+}
+
+void coproc_pause(struct coproc *c, bool on) {
+    c->paused = on;
+    if (!on)
+        loop_defer(c->loop, &c->later);
 }
 
 /* ---- start and end ---- */
@@ -201,12 +210,12 @@ static void coproc_begin(void *arg) {
     }
 }
 
-static struct coproc *coproc_make(struct toolbox *b, const struct coproc_options *o,
+static struct coproc *coproc_make(const struct coproc_place *place, const struct coproc_options *o,
                                   const struct coproc_events *events) {
     struct coproc *c = xnew(struct coproc);
-    *c = (struct coproc){.service = b->service,
-                         .loop = b->loop,
-                         .who = b->who,
+    *c = (struct coproc){.service = place->service,
+                         .loop = place->loop,
+                         .who = *place->who,
                          .events = *events,
                          .input = BUF(INPUT_MAX),
                          .line = BUF(o->line_max),
@@ -214,31 +223,43 @@ static struct coproc *coproc_make(struct toolbox *b, const struct coproc_options
     c->follower = (struct exec_follower){
         .changed = coproc_changed, .arg = c, .wants_output = true, .consumed = &c->at};
     c->later = (struct loop_call){.fn = coproc_begin, .arg = c};
-    loop_defer(b->loop, &c->later);
+    loop_defer(c->loop, &c->later);
     return c;
 }
 
-struct coproc *coproc_new(struct toolbox *b, const struct coproc_options *o,
+static size_t coproc_copy(char **ret, const char *const *list, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        ret[i] = xstrdup(list[i]);
+    return n;
+}
+
+struct coproc *coproc_new(const struct coproc_place *place, const struct coproc_options *o,
                           const struct coproc_events *events) {
-    struct coproc *c = coproc_make(b, o, events);
-    size_t n = 0;
+    struct coproc *c = coproc_make(place, o, events);
+    size_t n = 0, pairs = 0;
     snprintf(c->machine, sizeof(c->machine), "%s", o->machine);
     snprintf(c->name, sizeof(c->name), "%s", o->name);
-    for (; o->argv && o->argv[n] && n < WORDS_MAX; n++)
-        c->words[n] = xstrdup(o->argv[n]);
+    while (o->argv && o->argv[n] && n < WORDS_MAX)
+        n++;
+    coproc_copy(c->words, o->argv, n);
+    pairs = coproc_copy(c->pairs, o->pairs, o->pair_count < PAIRS_MAX ? o->pair_count : PAIRS_MAX);
     c->command = o->argv ? NULL : xstrdup(o->command);
+    c->cwd = o->cwd ? xstrdup(o->cwd) : NULL;
+    c->user = o->user ? xstrdup(o->user) : NULL;
     c->request = (struct exec_request){.argv = {(const char **)c->words, n},
                                        .command = c->command,
-                                       .env = {(const char **)o->pairs, o->pair_count},
+                                       .env = {(const char **)c->pairs, pairs},
+                                       .cwd = c->cwd,
+                                       .user = c->user,
                                        .name = c->name,
                                        .stdin_open = true,
                                        .lazy = true};
     return c;
 }
 
-struct coproc *coproc_adopt(struct toolbox *b, struct exec *x, const struct coproc_options *o,
-                            const struct coproc_events *events) {
-    struct coproc *c = coproc_make(b, o, events);
+struct coproc *coproc_adopt(const struct coproc_place *place, struct exec *x,
+                            const struct coproc_options *o, const struct coproc_events *events) {
+    struct coproc *c = coproc_make(place, o, events);
     const struct outlog *log = exec_log(x);
     c->exec = x;
     c->at = log ? outlog_extent(log, 0).produced : 0;
@@ -262,15 +283,15 @@ static void coproc_row(void *arg, const void *of) {
         snprintf(s->id, sizeof(s->id), "%s", view->id);
 }
 
-int coproc_find(struct toolbox *b, const char *machine, const char *prefix, const char *name,
-                struct coproc_found *ret, struct err *err) {
+int coproc_find(const struct coproc_place *place, const char *machine, const char *prefix,
+                const char *name, struct coproc_found *ret, struct err *err) {
     const struct list_request r = {.states = "running", .limit = STORE_PAGE_MAX};
     struct coproc_search s = {.prefix = prefix, .name = name};
     char next[CURSOR_SIZE];
-    if (service_exec_list(b->service, &b->who, machine, &r, coproc_row, &s, next, err) < 0)
+    if (service_exec_list(place->service, place->who, machine, &r, coproc_row, &s, next, err) < 0)
         return -1;
     *ret = (struct coproc_found){
-        .exec = s.id[0] ? service_exec_find(b->service, &b->who, machine, s.id, NULL) : NULL,
+        .exec = s.id[0] ? service_exec_find(place->service, place->who, machine, s.id, NULL) : NULL,
         .count = s.count};
     return 0;
 }

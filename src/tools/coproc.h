@@ -7,8 +7,9 @@
  */
 #pragma once
 
+#include <jansson.h>
+
 #include "service/exec/exec.h"
-#include "tools/tool.h"
 
 struct coproc;
 
@@ -21,9 +22,18 @@ struct coproc_events {
     void (*ended)(void *arg, const struct exec_view *view, const struct err *err);
 };
 
+/* Where commands run, and for whom. */
+struct coproc_place {
+    struct loop *loop;
+    struct service *service;
+    const struct caller *who;
+};
+
+/* All of it is copied. */
 struct coproc_options {
     const char *machine;
     const char *name;         /* of the command; unique in its machine */
+    const char *cwd, *user;   /* NULL: those of the machine's image */
     const char *const *argv;  /* NULL-terminated, at most 7 words; or NULL */
     const char *command;      /* a line for a shell, if argv is NULL */
     const char *const *pairs; /* variables of the environment: names and values; NULL: none */
@@ -32,26 +42,29 @@ struct coproc_options {
 };
 
 /* Starts the command. It listens from the start. */
-struct coproc *coproc_new(struct toolbox *b, const struct coproc_options *o,
+struct coproc *coproc_new(const struct coproc_place *place, const struct coproc_options *o,
                           const struct coproc_events *events);
 /* Continues with a command that runs already; takes over the reference. Its earlier output is
  * skipped. */
-struct coproc *coproc_adopt(struct toolbox *b, struct exec *x, const struct coproc_options *o,
-                            const struct coproc_events *events);
+struct coproc *coproc_adopt(const struct coproc_place *place, struct exec *x,
+                            const struct coproc_options *o, const struct coproc_events *events);
 /* Running commands of a machine whose names start with a prefix, and the one with this name: a
  * reference, or NULL. */
 struct coproc_found {
     struct exec *exec;
     size_t count;
 };
-int coproc_find(struct toolbox *b, const char *machine, const char *prefix, const char *name,
-                struct coproc_found *ret, struct err *err);
+int coproc_find(const struct coproc_place *place, const char *machine, const char *prefix,
+                const char *name, struct coproc_found *ret, struct err *err);
 /* Sends bytes to standard input, as soon as the command takes them. False: too many bytes wait. */
 bool coproc_send(struct coproc *c, const char *bytes, size_t n);
 /* Call it when the command has answered a request: a step follows, as after a command. */
 void coproc_answered(struct coproc *c);
 /* Lines come only while it listens. */
 void coproc_listen(struct coproc *c, bool on);
+/* A pause holds back lines, so that the command waits when it prints more. A line or two may still
+ * come. */
+void coproc_pause(struct coproc *c, bool on);
 /* Kills the command and everything that it started; ended() follows if it listens. */
 void coproc_kill(struct coproc *c);
 /* Kills the command because of a fault, a text that stays valid: coproc_fault() returns it. */

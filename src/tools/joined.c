@@ -437,6 +437,7 @@ static void joined_late(void *arg) {
 static void joined_start(struct joined *s) {
     struct toolbox *b = s->all->box;
     const struct coproc_events events = {s, joined_line, joined_ended};
+    const struct coproc_place place = toolbox_place(b);
     char name[STORE_NAME_SIZE], source[TAINT_SOURCE_SIZE];
     struct coproc_found found;
     struct err err;
@@ -448,18 +449,18 @@ static void joined_start(struct joined *s) {
                                      .line_max = JOINED_LINE_MAX};
     s->fault[0] = '\0';
     if (service_taint_seen(b->service, &b->who, source, s->machine, &err) < 0 ||
-        coproc_find(b, s->machine, JOINED_PREFIX, name, &found, &err) < 0) {
+        coproc_find(&place, s->machine, JOINED_PREFIX, name, &found, &err) < 0) {
         joined_lost(s, err.text);
         return;
     }
     loop_timer_start(s->patience, JOIN_START_MS, 0);
     if (found.exec) { /* of a daemon that was killed: its conversation cannot be continued */
         s->state = JOINED_REPLACES;
-        s->coproc = coproc_adopt(b, found.exec, &o, &events);
+        s->coproc = coproc_adopt(&place, found.exec, &o, &events);
         coproc_kill(s->coproc);
         return;
     }
-    s->coproc = coproc_new(b, &o, &events);
+    s->coproc = coproc_new(&place, &o, &events);
     joined_greet(s);
 }
 

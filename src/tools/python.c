@@ -1,7 +1,7 @@
 /*
  * The tool python: an interpreter in the machine that keeps its variables between calls.
  *
- * It is a command of the machine (python_driver.py), which ends with the machine's processes. A
+ * It is a command of the machine (interpreter.h), which ends with the machine's processes. A
  * daemon that was restarted finds it again by its name. All its answers are untrusted.
  */
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "base/defer.h"
 #include "base/text/base64.h"
 #include "service/steps/steps.h"
-#include "tools/coproc.h"
+#include "tools/interpreter.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 
@@ -20,7 +20,6 @@ enum {
     PYTHONS_MAX = 8, /* interpreters per machine */
     PYTHON_GRACE_MS = 5000,
     PYTHON_TICK_MS = 1000,
-    PYTHON_LINE_MAX = 8 << 20,
     PYTHON_NOISE_MAX = 16 << 20, /* lines of one call that are not its answer */
     PYTHON_VALUES_MAX = 50000,   /* an answer with all its tables has fewer */
     PYTHON_IMAGE_MAX = 1 << 20,
@@ -30,10 +29,6 @@ enum {
 };
 
 #define PYTHON_PREFIX "python."
-
-static const char driver[] =
-#include "tools/python_driver.inc"
-    ;
 
 enum python_phase { PYTHON_RUNS, PYTHON_INTERRUPTED, PYTHON_KILLED };
 
@@ -312,11 +307,10 @@ static void python_ended(void *arg, const struct exec_view *view, const struct e
 
 /* First the code is interrupted, so that its variables stay; then the interpreter is killed. */
 static void python_late(void *arg) {
-    static const char interrupt[] = "\n{\"interrupt\":true}\n";
     struct python *p = arg;
     if (!p->coproc)
         return;
-    if (p->phase == PYTHON_RUNS && coproc_send(p->coproc, interrupt, sizeof(interrupt) - 1)) {
+    if (p->phase == PYTHON_RUNS && interpreter_interrupt(p->coproc)) {
         p->phase = PYTHON_INTERRUPTED;
         loop_timer_start(p->limit, PYTHON_GRACE_MS, 0);
     } else {
@@ -348,26 +342,21 @@ static void python_name(const struct python *p, char *ret, size_t size) {
 
 /* Finds the interpreter, or starts one. */
 static int python_bring(struct python *p, struct err *err) {
-    static const char boot[] = "import json,sys;exec(compile(json.loads(sys.stdin.buffer.raw."
-                               "readline()),'<carrel>','exec'))";
-    static const char *const argv[] = {"python3", "-c", boot, NULL};
     static const char *const pairs[] = {"CI", "1", "NO_COLOR", "1", "GIT_PAGER", "cat"};
-    struct buf first DEFER(buf_done) = BUF(sizeof(driver) * 2);
-    struct jot j = JOT(&first);
+    const struct coproc_place place = toolbox_place(p->box);
     char name[STORE_NAME_SIZE];
     python_name(p, name, sizeof(name));
     struct coproc_found found;
     const struct coproc_events events = {p, python_line, python_ended};
     const struct coproc_options options = {.machine = p->machine,
                                            .name = name,
-                                           .argv = argv,
                                            .pairs = pairs,
                                            .pair_count = sizeof(pairs) / sizeof(*pairs),
-                                           .line_max = PYTHON_LINE_MAX};
-    if (coproc_find(p->box, p->machine, PYTHON_PREFIX, name, &found, err) < 0)
+                                           .line_max = INTERPRETER_LINE_MAX};
+    if (coproc_find(&place, p->machine, PYTHON_PREFIX, name, &found, err) < 0)
         return -1;
     if (found.exec) {
-        p->coproc = coproc_adopt(p->box, found.exec, &options, &events);
+        p->coproc = coproc_adopt(&place, found.exec, &options, &events);
         return 0;
     }
     if (found.count >= PYTHONS_MAX) {
@@ -376,28 +365,20 @@ static int python_bring(struct python *p, struct err *err) {
         return err_remedy(err, "use one of them, or end one with the code exit()");
     }
     p->fresh = true;
-    p->coproc = coproc_new(p->box, &options, &events);
-    jot_string(&j, NULL, driver);
-    return coproc_send(p->coproc, first.data, first.len) && coproc_send(p->coproc, "\n", 1)
-               ? 0
-               : err_set(err, ERR_INTERNAL, "the driver of the interpreter is too large");
+    p->coproc = interpreter_new(&place, INTERPRETER_PYTHON, &options, &events);
+    return 0;
 }
 
 static void python_ask(struct python *p) {
     const struct python_input *in = p->act->request;
-    struct buf text DEFER(buf_done) = BUF(7 * PYTHON_CODE_MAX);
-    struct jot j = JOT(&text);
-    struct err err;
     p->number = id_new('k');
+    const struct interpreter_request request = {.id = p->number.text,
+                                                .code = in->code,
+                                                .most = in->max_output.is ? in->max_output.value
+                                                                          : OUTPUT_DEFAULT};
+    struct err err;
     p->noise = 0;
-    jot_object(&j, NULL);
-    jot_string(&j, "id", p->number.text);
-    jot_string(&j, "code", in->code ? in->code : "");
-    jot_u64(&j, "most", in->max_output.is ? in->max_output.value : OUTPUT_DEFAULT);
-    jot_end(&j, '}');
-    /* The newline before it ends a line that another daemon may have begun. */
-    if (j.failed || !coproc_send(p->coproc, "\n", 1) ||
-        !coproc_send(p->coproc, text.data, text.len) || !coproc_send(p->coproc, "\n", 1)) {
+    if (!interpreter_ask(p->coproc, &request)) {
         err_set(&err, ERR_BUSY, "the interpreter does not read its input");
         err_remedy(&err, "start a new one with \"restart\":true");
         python_fail(p, &err);

@@ -77,7 +77,7 @@ class Shown:
                 "row_count": int(frame.shape[0]), "column_count": int(frame.shape[1])})
         self.texts.append(frame.to_string(max_rows=30, max_cols=20))
 
-    def show(self, value):
+    def show(self, value, main=False):
         kind = type(value)
         home = (kind.__module__ or "").split(".")[0]
         if home == "pandas" and kind.__name__ == "Series":
@@ -125,21 +125,60 @@ def cell(value):
 
 
 class Interpreter:
-    def __init__(self, channel):
-        self.channel = channel
+    def __init__(self, channel, heard):
+        import threading
+        self.channel, self.heard, self.sending = channel, heard, threading.Lock()
         self.calls = 0
+        self.count = 0
         self.running = False
         self.shown = None
         module = types.ModuleType("__main__")
         sys.modules["__main__"] = module
         sys.argv = [""]
         self.names = module.__dict__
-        self.names["display"] = lambda *values: [self.shown.show(v) for v in values] and None
+        self.names["display"] = self.display
+        self.names["__carrel_shell__"] = Shell.run
+        Notebook(self.display).install()
         signal.signal(signal.SIGINT, self.interrupted)
 
     def interrupted(self, number, frame):
         if self.running:
             raise KeyboardInterrupt
+
+    def send(self, message):
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass  # the code replaced or closed it
+        data = json.dumps(message, allow_nan=False).encode("ascii") + b"\n"
+        running, self.running = self.running, False  # an interrupt would cut the line; the parent repeats it
+        with self.sending:
+            self.channel.sendall(data)
+            if "event" in message:
+                os.read(self.heard, 1)  # what is printed from now on comes after it
+        self.running = running
+
+    def display(self, *values, **named):
+        for value in values:
+            self.shown.show(value)
+
+    def parse(self, code, name):
+        """The code as a tree. Code that is indented as a whole is accepted, and so are lines of notebooks."""
+        import ast
+        import linecache
+        import textwrap
+        try:
+            tree = compile(code, name, "exec", ast.PyCF_ONLY_AST)
+        except SyntaxError:
+            other = textwrap.dedent(code)
+            other = Shell.translated(other) or other
+            if other == code:
+                raise
+            code = other
+            tree = compile(code, name, "exec", ast.PyCF_ONLY_AST)
+        linecache.cache[name] = len(code), None, code.splitlines(True), name
+        return tree
 
     def evaluate(self, code):
         import ast
@@ -148,15 +187,23 @@ class Interpreter:
         name = "<python %d>" % self.calls
         linecache.cache[name] = len(code), None, code.splitlines(True), name
         linecache.cache.pop("<python %d>" % (self.calls - 50), None)
-        tree = compile(code, name, "exec", ast.PyCF_ONLY_AST)
+        tree = self.parse(code, name)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, name, "exec"), self.names)
+        for statement in tree.body:
+            exec(compile(ast.Module([statement], []), name, "exec"), self.names)
+            self.show_figures_at_once()
         if last:
             value = eval(compile(ast.Expression(last.value), name, "eval"), self.names)
             if value is not None:
                 self.names["_"] = value
-                self.shown.show(value)
+                self.shown.show(value, main=True)
         self.shown.figures()
+
+    def show_figures_at_once(self):
+        """Makes show() of pyplot show the figures before what follows it."""
+        plot = sys.modules.get("matplotlib.pyplot")
+        if hasattr(plot, "show"):
+            plot.show = lambda *words, **named: self.shown.figures()
 
     def failure(self, error):
         """The traceback, without the frames of this file."""
@@ -166,43 +213,68 @@ class Interpreter:
             trace = trace.tb_next
         return "".join(traceback.format_exception(type(error), error, trace))
 
-    def run(self, request):
-        most = request["most"]
-        self.shown = Shown(most)
-        answer = {"status": "ok"}
+    def outcome(self, request):
+        """Runs the code, and returns how it ended."""
         try:
             try:
                 self.running = True
                 self.evaluate(request["code"])
             finally:
                 self.running = False
-        except SystemExit:
-            answer["status"] = "exit"
+        except SystemExit as e:
+            return ("exit", e) if "stream" not in request else ("error", e)
         except KeyboardInterrupt as e:
-            answer.update(status="interrupted", error=self.failure(e))
+            return "interrupted", e
         except BaseException as e:
-            answer.update(status="error", error=self.failure(e))
+            return "error", e
+        return "ok", None
+
+    def run(self, request):
+        most = request["most"]
+        self.shown = Shown(most)
+        status, error = self.outcome(request)
+        answer = {"status": status}
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
             except Exception:
                 pass  # the code replaced or closed it
-        if "error" in answer:
-            answer["error"] = clipped(answer["error"], most)
+        if error and status != "exit":
+            answer["error"] = clipped(self.failure(error), most)
         if self.shown.texts:
             answer["value"] = clipped("\n".join(self.shown.texts), most)
         answer.update(images=self.shown.images, tables=self.shown.tables)
         return answer
 
+    def stream(self, request):
+        """The same for a caller that wants each result when it is there, with variables for this code only."""
+        self.count += 1
+        self.send({"event": "count", "count": self.count})
+        self.shown = Display(self.send)
+        before = {name: os.environ.get(name) for name in request["env"]}
+        os.environ.update(request["env"])
+        status, error = self.outcome(request)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        if error:
+            value = clipped(tried(str, error) or "", 64 << 10)
+            self.send({"event": "error", "name": plain(type(error).__name__), "value": value,
+                       "traceback": clipped(self.failure(error), 256 << 10)})
+        return {"status": status}
+
     def serve(self):
         for line in self.channel.makefile("r", encoding="utf-8"):
-            answer = self.run(json.loads(line))
-            self.channel.sendall(json.dumps(answer, allow_nan=False).encode("ascii") + b"\n")
+            request = json.loads(line)
+            answer = self.stream(request) if "stream" in request else self.run(request)
+            self.send(answer)
             if answer["status"] == "exit":
                 os._exit(0)
 
 
-def child(channel, out, err):
+def child(channel, heard, out, err):
     os.setpgid(0, 0)
     null = os.open(os.devnull, os.O_RDONLY)
     for fd, to in ((null, 0), (out, 1), (err, 2)):
@@ -212,33 +284,54 @@ def child(channel, out, err):
     sys.stdout, sys.stderr = (open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace") for fd in (1, 2))
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     os.environ.setdefault("MPLBACKEND", "Agg")
-    Interpreter(channel).serve()
+    Interpreter(channel, heard).serve()
 
 
 # ---- the parent: exchanges lines ----
 
+class Live:
+    """Tells a stream as it is printed."""
+
+    def __init__(self, parent, name):
+        import codecs
+        self.parent, self.name = parent, name
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def add(self, data, final=False):
+        text = self.decoder.decode(data, final)
+        if text:
+            self.parent.tell({"id": self.parent.current["id"], "event": self.name, "text": plain(text)})
+
+    def text(self):
+        self.add(b"", True)
+        return "", 0
+
+
 class Parent:
     def __init__(self, source, sink):
         self.source, self.sink = source, sink
-        self.rest = self.answer = b""
+        self.rest, self.answer = b"", []
         self.waiting, self.current, self.stop = [], None, False
         ours, theirs = socket.socketpair()
         pipes = [os.pipe() for _ in range(2)]
+        heard, self.hear = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             ours.close()
             os.close(pipes[0][0])
             os.close(pipes[1][0])
             try:
-                child(theirs, pipes[0][1], pipes[1][1])
+                os.close(self.hear)
+                child(theirs, heard, pipes[0][1], pipes[1][1])
             finally:
                 os._exit(1)
         theirs.close()
+        os.close(heard)
         self.channel = ours
         self.streams = [reading for reading, writing in pipes]
         for reading, writing in pipes:  # the parent keeps both ends, so that none reaches its end
             os.set_blocking(reading, False)
-        self.clips = [Clip(2), Clip(2)]
+        self.outputs = [Clip(2), Clip(2)]
 
     def tell(self, answer):
         data = json.dumps(answer, allow_nan=False).encode("ascii") + b"\n"
@@ -246,24 +339,33 @@ class Parent:
             data = data[os.write(self.sink, data):]
 
     def begin(self):
-        if self.current is None and self.waiting:
+        while self.current is None and self.waiting:
             self.current = self.waiting.pop(0)
+            if "ping" in self.current:
+                self.tell({"id": self.current["id"], "status": "ok"})
+                self.current = None
+                continue
             self.drain()
-            self.clips = [Clip(self.current["most"]), Clip(self.current["most"])]
-            self.channel.sendall(json.dumps(self.current).encode("ascii") + b"\n")
+            if "stream" in self.current:
+                self.outputs = [Live(self, "stdout"), Live(self, "stderr")]
+            else:
+                self.outputs = [Clip(self.current["most"]), Clip(self.current["most"])]
+            self.channel.sendall(json.dumps({k: v for k, v in self.current.items() if k != "id"}).encode("ascii") + b"\n")
 
     def end(self, answer):
         self.drain()
-        for name, clip in zip(("stdout", "stderr"), self.clips):
-            answer[name], answer[name + "_left_out"] = clip.text()
-            answer[name + "_bytes"] = clip.total
+        for name, output in zip(("stdout", "stderr"), self.outputs):
+            text, left_out = output.text()
+            if "stream" not in self.current:
+                answer[name], answer[name + "_left_out"], answer[name + "_bytes"] = text, left_out, output.total
         answer["id"] = self.current["id"]
         self.current, self.stop = None, False
+        self.outputs = [Clip(2), Clip(2)]
         self.tell(answer)
 
     def drain(self):
         """Reads what is there; bounded, because other processes may go on writing."""
-        for stream, clip in zip(self.streams, self.clips):
+        for stream, output in zip(self.streams, self.outputs):
             for _ in range(64):
                 try:
                     data = os.read(stream, 65536)
@@ -271,7 +373,7 @@ class Parent:
                     break
                 if not data:
                     break
-                clip.add(data)
+                output.add(data)
 
     def take_line(self, line):
         try:
@@ -297,14 +399,28 @@ class Parent:
             data = self.channel.recv(1 << 16)
         except ConnectionError:
             data = b""
-        self.answer += data
-        if self.answer.endswith(b"\n") and self.current is not None:
-            answer, self.answer = json.loads(self.answer.decode("ascii")), b""
-            self.end(answer)
-            if answer["status"] == "exit":
-                raise SystemExit
-        elif not data:
+        if not data:
             self.died(os.waitpid(self.pid, 0)[1])
+        self.answer.append(data)
+        if b"\n" not in data:
+            return
+        *lines, rest = b"".join(self.answer).split(b"\n")
+        self.answer = [rest]
+        for line in lines:
+            self.take_answer(json.loads(line.decode("ascii")))
+
+    def take_answer(self, answer):
+        if "event" in answer:
+            self.drain()  # what was printed before comes first
+            if self.current is not None:
+                self.tell({**answer, "id": self.current["id"]})
+            os.write(self.hear, b"\n")
+            return
+        if self.current is None:
+            return
+        self.end(answer)
+        if answer["status"] == "exit":
+            raise SystemExit
 
     def died(self, status):
         if self.current is not None:

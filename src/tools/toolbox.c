@@ -273,3 +273,7 @@ void toolbox_bring(struct toolbox *b, struct act *a, const char *ref) {
     else
         bring_own(b, a);
 }
+
+struct coproc_place toolbox_place(const struct toolbox *b) {
+    return (struct coproc_place){b->loop, b->service, &b->who};
+}

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "service/taint.h"
+#include "tools/coproc.h"
 #include "tools/requests.h"
 #include "tools/tool.h"
 
@@ -49,6 +50,8 @@ void toolbox_bring(struct toolbox *b, struct act *a, const char *ref);
 
 void act_free(struct act *a);
 void act_go(struct act *a);
+
+struct coproc_place toolbox_place(const struct toolbox *b);
 
 /* python.c: kills the interpreters of a client; frees what the toolbox knows about them. */
 void pythons_kill(struct toolbox *b);
