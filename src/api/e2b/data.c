@@ -154,6 +154,19 @@ static void serve_control(struct e2b_data *d, struct http_exchange *x, const str
         refuse_token(d, x, 401, "unauthorized access, please provide a valid access token");
 }
 
+/* The code interpreter of a sandbox that runs. Clients send the token only with code. */
+static void serve_code(struct e2b_data *d, struct http_exchange *x, const struct e2b_target *t) {
+    bool has = has_token(d, x, t, MACHINE_TOKEN_CONTROL);
+    if (http_text_is(x->head->path, "/health"))
+        http_reply(x, 204, NULL, NULL, 0);
+    else if (!has && http_text_is(x->head->path, "/execute"))
+        refuse_token(d, x, 401, "unauthorized access, please provide a valid access token");
+    else if (!has && t->is_private && !has_token(d, x, t, MACHINE_TOKEN_TRAFFIC))
+        refuse_token(d, x, 403, "the traffic access token is missing or wrong");
+    else
+        envd_take_code(d->envd, x, &(struct envd_sandbox){&t->owner, t->id, t->token, has});
+}
+
 /* A program of a sandbox that runs. */
 static void serve_port(struct e2b_data *d, struct http_exchange *x, const struct e2b_target *t,
                        uint16_t port) {
@@ -174,6 +187,8 @@ static void serve_target(struct e2b_data *d, struct http_exchange *x, const stru
                          uint16_t port) {
     if (port == E2B_CONTROL_PORT)
         serve_control(d, x, t);
+    else if (port == E2B_CODE_PORT)
+        serve_code(d, x, t);
     else
         serve_port(d, x, t, port);
 }
@@ -205,6 +220,8 @@ static void resuming_end(void *arg, const struct err *err) {
  */
 static bool may_resume(struct e2b_data *d, const struct http_exchange *x,
                        const struct e2b_target *t, uint16_t port) {
+    if (port == E2B_CODE_PORT)
+        return has_token(d, x, t, MACHINE_TOKEN_CONTROL);
     if (port != E2B_CONTROL_PORT)
         return service_port_shows(d->service, t->id, port) &&
                (!t->is_private || has_token(d, x, t, MACHINE_TOKEN_TRAFFIC));

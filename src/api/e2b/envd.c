@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/e2b/code.h"
 #include "api/e2b/envd_inner.h"
 #include "api/e2b/transfers.h"
 #include "api/e2b/watches.h"
@@ -26,6 +27,7 @@ struct envd {
     struct service *service;
     struct loop_timer *clock; /* runs while there are streams */
     struct watches *watches;
+    struct code *code;
     struct envd_call *calls;
     size_t busy;
     bool freed;
@@ -118,12 +120,18 @@ void envd_done(struct envd_call *c) {
 /* ---- streams ---- */
 
 void envd_begin(struct envd_call *c) {
+    const char *type =
+        c->method->kind == ENVD_REST ? "application/x-ndjson" : "application/connect+json";
     c->begun = true;
     c->quiet_since_ms = loop_now_ms(c->envd->loop);
-    http_begin(
-        c->http, 200,
-        HTTP_FIELDS({"Content-Type", "application/connect+json"}, {"Cache-Control", "no-store"}),
-        -1);
+    http_begin(c->http, 200, HTTP_FIELDS({"Content-Type", type}, {"Cache-Control", "no-store"}),
+               -1);
+}
+
+bool envd_line(struct envd_call *c, const char *message, size_t n) {
+    c->quiet_since_ms = loop_now_ms(c->envd->loop);
+    http_write(c->http, message, n);
+    return http_write(c->http, "\n", 1);
 }
 
 static bool envd_put(struct envd_call *c, uint8_t flags, const char *message, size_t n) {
@@ -169,7 +177,7 @@ static void envd_fail_text(struct envd_call *c, enum connect_code code, const ch
         envd_finish(c, out.data, out.len);
         return;
     }
-    if (c->method->kind == ENVD_PLAIN) {
+    if (c->method->kind == ENVD_PLAIN || c->method->kind == ENVD_REST) {
         envd_refuse(c, connect_code_status(code), "%s", text);
         return;
     }
@@ -206,7 +214,11 @@ void envd_refuse(struct envd_call *c, int status, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    refuse_exchange(c->http, status, text);
+    if (c->method->kind == ENVD_REST) /* clients show the whole body */
+        http_reply(c->http, status, HTTP_FIELDS({"Content-Type", "text/plain; charset=utf-8"}),
+                   text, strlen(text));
+    else
+        refuse_exchange(c->http, status, text);
     envd_call_free(c);
 }
 
@@ -359,14 +371,18 @@ static bool refuse_message(struct envd_call *c) {
     return false;
 }
 
+/* The message of a procedure, or the body of JSON of another request. */
+static void take_message(struct envd_call *c) {
+    c->http->on_gone = message_failed;
+    http_collect(c->http, ENVD_BODY_MAX + CONNECT_HEAD, message_came);
+}
+
 static void take_procedure(struct envd *e, struct http_exchange *x, const struct envd_method *m,
                            const struct envd_sandbox *sandbox) {
     struct envd_call *c = envd_call_new(e, x, sandbox);
     c->method = m;
-    if (refuse_message(c))
-        return;
-    x->on_gone = message_failed;
-    http_collect(x, ENVD_BODY_MAX + CONNECT_HEAD, message_came);
+    if (!refuse_message(c))
+        take_message(c);
 }
 
 /* The handler reads the body itself, at its pace. */
@@ -420,6 +436,18 @@ void envd_take(struct envd *e, struct http_exchange *x, const struct envd_sandbo
         take_procedure(e, x, m, sandbox);
 }
 
+/* Clients send the token only with the code that is to run. */
+void envd_take_code(struct envd *e, struct http_exchange *x, const struct envd_sandbox *sandbox) {
+    const struct envd_method *m = code_method(x->head->method, x->head->path);
+    if (!m) {
+        refuse_exchange(x, 404, "the code interpreter has no such request");
+        return;
+    }
+    struct envd_call *c = envd_call_new(e, x, sandbox);
+    c->method = m;
+    take_message(c);
+}
+
 /* ---- all streams ---- */
 
 static void state_came(void *arg, const struct machine_view *v, const struct err *err) {
@@ -431,6 +459,13 @@ static bool machine_runs(struct envd_call *c) {
     bool runs = false;
     service_show(c->service, &c->who, c->machine, state_came, &runs); /* answers at once */
     return runs;
+}
+
+static void envd_keep(struct envd_call *c) {
+    if (c->method->kind == ENVD_REST)
+        envd_line(c, c->keepalive, strlen(c->keepalive));
+    else
+        envd_put(c, 0, c->keepalive, strlen(c->keepalive));
 }
 
 /*
@@ -449,7 +484,7 @@ static void envd_tick(void *arg) {
         if (!machine_runs(c))
             c->on_gone(c);
         else if (now - c->quiet_since_ms >= c->keepalive_ms && !http_is_full(c->http))
-            envd_put(c, 0, c->keepalive, strlen(c->keepalive));
+            envd_keep(c);
     }
 }
 
@@ -458,6 +493,7 @@ struct envd *envd_new(struct loop *loop, struct service *service) {
     e->loop = loop;
     e->service = service;
     e->watches = watches_new(loop, service);
+    e->code = code_new(loop, service);
     e->clock = loop_timer_new(loop, envd_tick, e);
     return e;
 }
@@ -472,9 +508,14 @@ void envd_free(struct envd *e) {
     }
     watches_free(TAKE(e->watches));
     loop_timer_free(TAKE(e->clock));
+    code_free(TAKE(e->code));
     e->freed = true;
     if (!e->busy)
         free(e);
+}
+
+struct code *envd_code(struct envd *e) {
+    return e->code;
 }
 
 struct watches *envd_watches(struct envd *e) {

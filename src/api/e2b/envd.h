@@ -24,8 +24,9 @@ struct envd_sandbox {
     bool authorised;          /* the request has the token */
 };
 
-/* Takes over the exchange. */
+/* Take over the exchange: at the port of envd, and at that of the code interpreter. */
 void envd_take(struct envd *e, struct http_exchange *x, const struct envd_sandbox *sandbox);
+void envd_take_code(struct envd *e, struct http_exchange *x, const struct envd_sandbox *sandbox);
 
 /* True: the request has a signature; or one that was made with this token, perhaps expired. */
 bool envd_has_signature(const struct http_exchange *x);

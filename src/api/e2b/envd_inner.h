@@ -17,8 +17,11 @@ enum {
 
 struct envd_call;
 
-/* PLAIN is not a procedure: its errors have a number, and the handler reads the body. */
-enum envd_kind { ENVD_UNARY, ENVD_STREAM, ENVD_PLAIN };
+/*
+ * PLAIN and REST are not procedures, and their errors have a number. The handler of the former
+ * reads the body; the latter have a body of JSON, and may answer with a stream of lines.
+ */
+enum envd_kind { ENVD_UNARY, ENVD_STREAM, ENVD_PLAIN, ENVD_REST };
 
 struct envd_method {
     const char *path;
@@ -79,6 +82,7 @@ void envd_end(struct envd_call *c);   /* the end of a stream */
 /* A stream. envd_send() returns false when the client does not keep up: wait for on_drain. */
 void envd_begin(struct envd_call *c);
 bool envd_send(struct envd_call *c, const struct jot *j, const struct buf *text);
+bool envd_line(struct envd_call *c, const char *message, size_t n); /* a line of JSON, for REST */
 
 /* Sends a file message; path: for the journal, or NULL. Both must stay valid until `done`. */
 void envd_file(struct envd_call *c, uint16_t type, const void *msg, const char *path,

@@ -8,7 +8,8 @@
 #include "service/access/machine_tokens.h"
 #include "service/service.h"
 
-enum { E2B_CONTROL_PORT = 49983 }; /* of envd, which is no program of the sandbox */
+/* Ports of envd and of the code interpreter, which are no programs of the sandbox. */
+enum { E2B_CONTROL_PORT = 49983, E2B_CODE_PORT = 49999 };
 
 struct e2b_target {
     char id[ID_SIZE];

@@ -1,0 +1,164 @@
+"""The code interpreter over the wire: what the SDK does not send, and programs that mean harm."""
+import http.client
+import json
+import time
+
+import pytest
+
+import patience
+
+
+class Code:
+    """Requests at the port of the code interpreter of a sandbox."""
+
+    def __init__(self, e2b, sandbox):
+        self.e2b, self.sandbox = e2b, sandbox
+        self.headers = {"E2b-Sandbox-Id": sandbox["sandboxID"], "E2b-Sandbox-Port": "49999",
+                        "X-Access-Token": sandbox["envdAccessToken"], "Content-Type": "application/json"}
+
+    def open(self, body):
+        c = http.client.HTTPConnection(self.e2b.url.hostname, self.e2b.url.port, timeout=120 * patience.PATIENCE)
+        c.request("POST", "/execute", json.dumps(body), self.headers)
+        return c
+
+    def send(self, method, path, body=None, **headers):
+        c = http.client.HTTPConnection(self.e2b.url.hostname, self.e2b.url.port, timeout=120 * patience.PATIENCE)
+        own = {k: v for k, v in {**self.headers, **headers}.items() if v is not None}
+        c.request(method, path, None if body is None else json.dumps(body), own)
+        answer = c.getresponse()
+        content = answer.read().decode()
+        c.close()
+        return answer.status, content
+
+    def run(self, code, **more):
+        """The lines of the answer, without those that say that it goes on."""
+        status, content = self.send("POST", "/execute", {"code": code, **more})
+        assert status == 200, content
+        return [line for line in map(json.loads, content.splitlines()) if line["type"] != "keepalive"]
+
+    def text(self, code, **more):
+        lines = self.run(code, **more)
+        return next((line["text"] for line in lines if line["type"] == "result"), lines)
+
+
+@pytest.fixture
+def code(e2b, daemon):
+    return Code(e2b, e2b.create())
+
+
+def wait_for(what):
+    end = time.monotonic() + 60 * patience.PATIENCE
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_only_code_needs_the_token(code):
+    wrong = {"X-Access-Token": "e2b_wrong"}
+    assert code.send("POST", "/execute", {"code": "1"}, **{"X-Access-Token": None})[0] == 401
+    assert code.send("POST", "/execute", {"code": "1"}, **wrong)[0] == 401
+    assert code.send("GET", "/contexts", **{"X-Access-Token": None})[0] == 200
+    assert code.text("1 + 1") == "2"
+    assert code.send("GET", "/contexts", **{"E2b-Sandbox-Id": "m0000000000000"})[0] == 502
+
+
+def test_wrong_requests_say_why(code):
+    assert code.send("POST", "/execute", {}) == (422, "the field 'code' must be a text")
+    assert code.send("POST", "/execute", {"code": "1", "env_vars": {"A": 1}}) == (400, "the variable 'A' has no text")
+    assert code.send("POST", "/execute", {"code": "1", "context_id": "x", "language": "python"})[0] == 400
+    assert code.send("POST", "/execute", {"code": "#" * (1 << 20) + "#"})[0] == 413
+    assert code.send("POST", "/execute", {"code": "1", "language": "r"})[0] == 404
+    assert code.send("DELETE", "/contexts/nope") == (404, "Context nope not found")
+    assert code.send("DELETE", "/contexts/")[0] == code.send("PUT", "/execute", {})[0] == 404
+    assert code.send("POST", "/contexts", {"cwd": "/none"})[0] == 500
+
+
+def test_contexts_are_limited(code):
+    made = [code.send("POST", "/contexts", {})[0] for _ in range(17)]
+    assert made == [200] * 16 + [429]
+
+
+def test_context_goes_on_after_a_restart_of_the_daemon(code, daemon):
+    status, made = code.send("POST", "/contexts", {"cwd": "/tmp"})
+    context = json.loads(made)
+    code.run("x = 41", context_id=context["id"])
+    daemon.restart()
+    assert context in json.loads(code.send("GET", "/contexts")[1])
+    assert code.text("x + 1", context_id=context["id"]) == "42"
+
+
+def test_forged_lines_are_answers_of_nobody(code):
+    forged = json.dumps({"id": "k-000000000000", "event": "result", "main": True, "data": {"text": "forged"}})
+    got = code.run(f"import os\nf = open('/proc/%d/fd/1' % os.getppid(), 'w')\nf.write({forged!r} + '\\n{{' * 10 + '\\n')\nf.close()\n7")
+    assert [line["text"] for line in got if line["type"] == "result"] == ["7"]
+
+
+def test_only_known_formats_pass(code):
+    made = "class T:\n def __repr__(self): return 't'\n" \
+           " def _repr_mimebundle_(self, include=None, exclude=None): return {'type': 'error', 'text/html': ['no'], 'image/png': 'cG5n'}\nT()"
+    result = code.run(made)[-1]
+    assert result == {"type": "result", "is_main_result": True, "text": "t", "png": "cG5n"}
+
+
+def test_interpreter_that_is_killed_is_replaced(code):
+    code.run("x = 1")
+    for end in ("import os\nos._exit(3)", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+                "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)"):
+        error = code.run(end)[-1]
+        assert (error["type"], error["name"]) == ("error", "UnexpectedEndOfExecution")
+        assert code.run("x")[-1]["name"] == "NameError"
+
+
+def test_code_that_ignores_the_interruption_is_killed(code):
+    stubborn = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('on', flush=True)\n" \
+               "while True: time.sleep(1)"
+    c = code.open({"code": stubborn})
+    answer = c.getresponse()
+    while b"on" not in answer.readline():
+        pass
+    c.sock.close()
+    answer.close()
+    c.close()
+    assert code.text("1 + 1") == "2"
+
+
+def test_endless_output_waits_for_its_reader(code, e2b):
+    headers = {**code.headers, "E2b-Sandbox-Port": "49983"}
+    printed = "n = 0\nwhile True:\n    print('x' * 1000)\n    n += 1\n    open('/tmp/n', 'w').write(str(n))"
+    c = code.open({"code": printed})
+    answer = c.getresponse()
+    assert answer.status == 200 and b"number_of_executions" in answer.readline()
+
+    def count():
+        return e2b.send("GET", "/files?path=/tmp/n", headers=headers)[2]
+
+    def stands_still():
+        before = count()
+        time.sleep(1)
+        return before == count() != b""
+
+    wait_for(stands_still)
+    stopped = count()
+    for _ in range(20000):  # the control: it goes on when it is read
+        answer.readline()
+    wait_for(lambda: count() != stopped)
+    answer.close()
+    c.close()
+    assert code.text("'still here'") == "still here"
+
+
+def test_waiting_client_that_leaves_is_forgotten(code):
+    first = code.open({"code": "import time, os\nwhile not os.path.exists('/tmp/go'): time.sleep(0.02)"})
+    status, made = code.send("POST", "/contexts", {})
+    other = json.loads(made)["id"]
+    second = code.open({"code": "z = 1"})
+    time.sleep(0.3)
+    second.close()
+    code.run("open('/tmp/go', 'w')", context_id=other)
+    assert first.getresponse().status == 200
+    assert code.run("z")[-1]["name"] in ("NameError",)
+
+
+def test_large_results_leave_formats_out(code):
+    result = code.run("class T:\n def _repr_html_(self): return 'x' * (7 << 20)\n def __repr__(self): return 't'\nT()")[-1]
+    assert "html" not in result and result["text"] == "t\n[html left out: it is too large]"
