@@ -30,6 +30,7 @@ TRY = {
     "MachineRequest.allow": ("POST", "/v1/machines", {"kind": "cell", "image": "no-such-image", "allow": "log"}),
     "UpdateRequest.allow": ("PATCH", "/v1/machines/{m}", {"allow": "log"}),
     "UpdateRequest.models": ("PATCH", "/v1/machines/{m}", {"models": {"tokens": 5}}),
+    "KindRequest": ("POST", f"/v1/machines/{NOBODY}/move", {"kind": "vm"}),
     "RunStart.model": ("POST", "/v1/runs", {"task": "x", "model": "free/x", "machine": NOBODY}),
     "RunStart.keys": ("POST", "/v1/runs", {"task": "x", "model": "openai/x", "keys": {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "no:url"}}),
     "NetRule": ("POST", f"/v1/machines/{NOBODY}/net/rules", RULE),
@@ -48,11 +49,11 @@ TRY = {
 }
 # Fields of requests that grant nothing of the host, the network or money.
 GRANT_NOTHING = {
-    "MachineRequest": {"kind", "image", "hostname", "name", "limits", "ttl", "idle", "idle_action", "steps", "metadata", "env",
+    "MachineRequest": {"kind", "image", "hostname", "name", "limits", "ttl", "on_ttl", "idle", "idle_action", "steps", "metadata", "env",
                        "expires", "unreviewed", "guard", "key",
                        "from"},  # as the route that forks
     "BuildRequest": {"base", "name", "no_cache"},
-    "UpdateRequest": {"name", "limits", "ttl", "idle", "idle_action", "steps", "metadata"},
+    "UpdateRequest": {"name", "limits", "ttl", "on_ttl", "idle", "idle_action", "steps", "metadata"},
     "RunStart": {"task", "machine", "script", "mode", "menu", "guard", "turns", "tokens", "money_micro", "timeout",
                  "ask_deviations", "tries", "check", "check_files", "machines"},
 }
