@@ -4,6 +4,7 @@
 #include <net/if.h>
 #include <net/route.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
@@ -18,6 +19,9 @@
 #define MODULES "/modules"
 #define LIST_SIZE 4096
 #define ROOT "/root"
+/* From linux/random.h. */
+#define RND_ADD_ENTROPY _IOW('R', 0x03, int[2])
+#define RND_RESEED_CRNG _IO('R', 0x07)
 #define MODULE_INIT_COMPRESSED_FILE 4 /* from linux/module.h, which older headers lack */
 /* A device may appear after the module that drives it has been loaded. */
 #define DEVICE_TRIES 100
@@ -108,12 +112,80 @@ static void load_modules(void) {
         init_fail("cannot enter /", "");
 }
 
-/* Network. */
+/* What the vm is. */
 
 static void init_pause(void) {
     struct timespec t = {0, DEVICE_WAIT_NS};
     nanosleep(&t, NULL);
 }
+
+static int open_port(const char *name) {
+    int fd;
+    for (int i = 0; (fd = serial_find(name)) < 0; i++) {
+        if (i == DEVICE_TRIES)
+            init_fail("there is no port ", name);
+        init_pause();
+    }
+    fcntl(fd, F_SETFL, O_RDWR);
+    return fd;
+}
+
+/* Reads from the port until it has `size` bytes, or one that is `last`. */
+static size_t read_port(int port, void *to, size_t size, int last) {
+    uint8_t *at = to;
+    for (size_t have = 0; have < size;) {
+        ssize_t n = read(port, at + have, 1);
+        if (n < 0 && errno != EINTR)
+            init_fail("cannot read what the vm is", "");
+        if (n == 0)
+            init_pause();
+        have += n > 0;
+        if (n > 0 && at[have - 1] == last)
+            return have;
+    }
+    return size;
+}
+
+static void set_clock(const struct vm_wake *wake) {
+    const struct timespec now = {(time_t)wake->seconds, (long)wake->nanoseconds};
+    if (wake->seconds > 0 && clock_settime(CLOCK_REALTIME, &now) < 0)
+        init_fail("cannot set the clock", "");
+}
+
+/* A clone of a vm would have the random numbers of every other one. */
+static void set_seed(const struct vm_wake *wake) {
+    struct {
+        int bits, size;
+        uint8_t seed[sizeof(wake->seed)];
+    } entropy = {sizeof(wake->seed) * 8, sizeof(wake->seed), {0}};
+    memcpy(entropy.seed, wake->seed, sizeof(entropy.seed));
+    int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
+    if (fd < 0 || ioctl(fd, RND_ADD_ENTROPY, &entropy) < 0 || ioctl(fd, RND_RESEED_CRNG) < 0)
+        init_fail("cannot set the seed of random numbers", "");
+    close_fd(&fd);
+}
+
+/*
+ * Waits until the host says what this vm is, and returns the words. Until here all vms of one kind
+ * are the same, and a template may be made of this one: the words may reach another vm, later.
+ */
+static size_t await_wake(char *ret, size_t size) {
+    struct vm_wake wake;
+    int port = open_port(VM_WAKE_PORT);
+    if (write(port, VM_WAITS, sizeof(VM_WAITS) - 1) < 0)
+        init_fail("cannot write to the port of the host", "");
+    read_port(port, &wake, sizeof(wake), EOF);
+    size_t n = read_port(port, ret, size - 1, '\n');
+    ret[n] = '\0';
+    if (write(port, VM_AWAKE, sizeof(VM_AWAKE) - 1) < 0)
+        init_fail("cannot write to the port of the host", "");
+    close_fd(&port);
+    set_clock(&wake);
+    set_seed(&wake);
+    return n;
+}
+
+/* Network. */
 
 static void set_address(struct sockaddr *to, const char *text) {
     struct sockaddr_in in = {.sin_family = AF_INET};
@@ -188,11 +260,7 @@ static void mount_root(bool starts_system) {
     static char options[80] =
         "rootmode=40755,user_id=0,group_id=0,allow_other,default_permissions,fd=";
     int port, fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    for (int i = 0; (port = serial_find(VM_FILES_PORT)) < 0; i++) {
-        if (i == DEVICE_TRIES)
-            init_fail("the port of the files does not appear", "");
-        init_pause();
-    }
+    port = open_port(VM_FILES_PORT);
     if (fuse < 0 || fuse > 9)
         init_fail("cannot open /dev/fuse", "");
     options[strlen(options)] = (char)('0' + fuse);
@@ -274,10 +342,10 @@ int init_run(void) {
     if (cgroups < 0)
         init_fail("cannot make a cgroup", "");
     make_dev();
-    ssize_t n = init_read("/proc/cmdline", text, sizeof(text));
-    if (n < 0 || !vm_line_read(text, (size_t)n, &line))
-        init_fail("wrong kernel command line: ", text);
     load_modules();
+    size_t n = await_wake(text, sizeof(text));
+    if (!vm_line_read(text, n, &line))
+        init_fail("wrong words from the host: ", text);
     if (sethostname(line.hostname, strlen(line.hostname)) < 0)
         init_fail("cannot set the host name ", line.hostname);
     mount_root(line.starts_system);

@@ -2,7 +2,7 @@
  * The start of the guest as /init of a vm's initramfs.
  *
  * Loads the modules that the initramfs holds, mounts the vm's root (pump.h), sets
- * host name and network as the kernel command line says (base/wire/vm_line.h) and enters the root.
+ * host name and network as its host says (base/wire/vm_line.h) and enters the root.
  * A failure ends the process, and so the kernel: the last line of the console is the reason.
  */
 #pragma once

@@ -123,7 +123,6 @@ bool pump_start(int fuse, int port, bool is_process) {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED)
         return false;
-    fcntl(port, F_SETFL, O_RDWR);
     pump = (struct pump){fuse, port, memory, (uint8_t *)memory + PUMP_BYTES};
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &old);

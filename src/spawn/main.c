@@ -181,6 +181,7 @@ static int main_run(struct options *o, struct err *err) {
     if (lock < 0)
         return -1;
     note_program(s);
+    vm_templates_init(&s->templates);
     s->run = s->dynmods.lock = -1;
     s->cgroups = (struct cgroups){.back = -1, .memory = -1, .cpu = -1, .pids = -1, .freezer = -1};
     s->maker.uppers = UPPERS_NONE;

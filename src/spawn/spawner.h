@@ -30,6 +30,7 @@
 #include "spawn/make/nursery.h"
 #include "spawn/make/ready.h"
 #include "spawn/undertaker.h"
+#include "spawn/vm/template.h"
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
 
@@ -139,6 +140,8 @@ struct spawner {
     struct sealed_images sealed;
     char archiver[4096]; /* path of carrel-image on the host; empty: not installed */
     struct rootfs_maker maker;
+
+    struct vm_templates templates;
 
     struct box *list;
     struct map by_id; /* index of the list of boxes, by id */

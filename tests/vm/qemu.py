@@ -16,7 +16,7 @@ def processes(*words):
 
 
 def qemu_of(machine_name):
-    return processes("qemu-system-", f"carrel.hostname={machine_name} ")
+    return processes("qemu-system-", f"-name\0{machine_name}\0")
 
 
 def files_of(qemu):

@@ -134,6 +134,16 @@ def during_a_move(daemon, machine, act):
     asking.join()
 
 
+def look_inside(daemon, machine):
+    """A file and the kernel of the machine; None while it is on its way, or ends because its vm was killed."""
+    state = daemon.get(f"/v1/machines/{machine}")["state"]
+    with contextlib.suppress(Refused):
+        if state == "stopped":  # a vm whose QEMU died goes back to its last step
+            daemon.post(f"/v1/machines/{machine}/resume")
+        lines = daemon.exec(machine, "cat ~/f; uname -r")["stdout"].splitlines()
+        return lines if len(lines) == 2 else None
+
+
 @pytest.mark.parametrize("what", ["daemon", "spawner", "qemu", "files"])
 def test_what_is_killed_during_a_move_leaves_a_box_or_a_vm_with_its_files(daemon, what):
     """At once when the vm boots, then at any time. Afterwards the machine is one or the other, whole, and can move."""
@@ -151,10 +161,7 @@ def test_what_is_killed_during_a_move_leaves_a_box_or_a_vm_with_its_files(daemon
 
     for wait in (0, random.Random(what).uniform(0.1, 3)):
         during_a_move(daemon, m, lambda: kill(wait))
-        daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] in ("running", "stopped"))
-        if daemon.get(f"/v1/machines/{m}")["state"] == "stopped":  # a vm whose QEMU died goes back to its last step
-            daemon.post(f"/v1/machines/{m}/resume")
-        x = daemon.exec(m, "cat ~/f; uname -r")["stdout"].splitlines()
+        x = daemon.until(lambda: look_inside(daemon, m))
         is_vm = daemon.get(f"/v1/machines/{m}")["kind"] == "vm"
         assert x[0] == "kept" and is_vm == (x[1] != os.uname().release) and is_vm == bool(qemu_of(name))
         if is_vm:

@@ -4,6 +4,7 @@ import pathlib
 import platform
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -59,7 +60,7 @@ def wait_until(check, what, seconds=BOOT_SECONDS):
 
 
 class Vm:
-    """`words` are carrel.* words of the kernel's command line. /usr of the tree is that of the host."""
+    """`words` are what the guest is told. /usr of the tree is that of the host."""
 
     def __init__(self, words="", net=False, files={}):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="carrel-vm-"))
@@ -73,9 +74,12 @@ class Vm:
         for path, (text, mode) in files.items():
             (self.tree / path).write_text(text)
             (self.tree / path).chmod(mode)
+        # Both ends stay open until the vm ends.
+        self.wake, self.wakes = socket.socketpair()
+        self.wakes.sendall(struct.pack("<QQ32s", int(time.time()), 0, os.urandom(32)) +
+                           f"{words or 'carrel.hostname=m-test'}\n".encode())
         self.console, self.port = self.dir / "console", self.dir / "port"
         self.kernel, self.initrd, self.line = prepare(self.dir)
-        self.words = words or "carrel.hostname=m-test"
         self.serve()
         self.boot()
 
@@ -98,12 +102,14 @@ class Vm:
         self.qemu = self.run([
             PROGRAM, "-machine", f"{MACHINE},accel=tcg", "-cpu", "max", "-m", "256M",
             "-global", "virtio-mmio.force-legacy=off", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-            "-kernel", self.kernel, "-initrd", self.initrd, "-append", f"{self.line} {self.words}",
+            "-kernel", self.kernel, "-initrd", self.initrd, "-append", self.line,
             "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
             "-chardev", f"socket,id=port,path={self.port},server=on,wait=off",
             "-device", "virtio-serial-device", "-device", "virtserialport,chardev=port,name=carrel.0",
             "-chardev", f"socket,id=files,fd={self.files.fileno()}",
-            "-device", "virtserialport,chardev=files,name=carrel.files", *network], self.files)
+            "-chardev", f"socket,id=wake,fd={self.wake.fileno()}",
+            "-device", "virtserialport,chardev=wake,name=carrel.wake",
+            "-device", "virtserialport,chardev=files,name=carrel.files", *network], self.files, self.wake)
         self.files.close()
 
     def link(self):
@@ -129,4 +135,6 @@ class Vm:
         for process in reversed(self.started):
             process.kill()
             process.wait()
+        self.wake.close()
+        self.wakes.close()
         shutil.rmtree(self.dir)

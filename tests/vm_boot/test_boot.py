@@ -178,8 +178,8 @@ def test_shutdown_ends_a_vm_without_a_system_and_keeps_files(boot):
     assert (vm.tree / "etc/kept").read_text() == "kept\n"
 
 
-def test_wrong_command_line_ends_the_vm_with_the_reason(boot):
-    assert "wrong kernel command line" in boot("carrel.hostname=m carrel.what=1").ended()
+def test_wrong_words_end_the_vm_with_the_reason(boot):
+    assert "wrong words from the host" in boot("carrel.hostname=m carrel.what=1").ended()
 
 
 def test_missing_kernel_is_an_error_with_a_remedy(tmp_path):

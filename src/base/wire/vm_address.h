@@ -12,6 +12,7 @@
 #define VM_MAC "02:c6:12:00:00:02"
 
 #define VM_PORT "carrel.0"           /* name of the virtio port to the daemon */
+#define VM_WAKE_PORT "carrel.wake"   /* that over which it is told what it is */
 #define VM_FILES_PORT "carrel.files" /* that to the server of the files */
 
 enum { VM_PREFIX = 30, VM_MTU = 1500 };

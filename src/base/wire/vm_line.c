@@ -65,7 +65,7 @@ bool vm_line_read(const char *text, size_t len, struct vm_line *ret) {
         while (i < len && !is_space(text[i]))
             i++;
         struct word w = {text + start, i - start};
-        if (word_skip(&w, "carrel.") && !word_take(w, &l))
+        if (word_skip(&w, VM_WORD_PREFIX) && !word_take(w, &l))
             return false;
         while (i < len && is_space(text[i]))
             i++;

@@ -3,15 +3,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/pidfd.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/wire/vm_line.h"
 #include "base/wire/vm_programs.h"
 #include "spawn/cgroup.h"
 #include "spawn/make/making.h"
@@ -149,14 +154,133 @@ static int vm_check(const struct spawner *s, const struct fd_message *in, struct
     return vm_check_file(in->fds[1], "initrd", err);
 }
 
+static struct vm_file_id vm_identify(const struct stat *st) {
+    return (struct vm_file_id){.dev = st->st_dev,
+                               .ino = st->st_ino,
+                               .size = (uint64_t)st->st_size,
+                               .changed_ns =
+                                   (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec};
+}
+
+static int vm_find_key(const struct spawner *s, const struct vm_launch *l,
+                       struct vm_template_key *ret) {
+    struct stat qemu, kernel, initrd;
+    memset(ret, 0, sizeof(*ret)); /* keys are compared as bytes */
+    if (fstatat(s->host, &VM_QEMU[1], &qemu, 0) < 0 || fstat(l->kernel, &kernel) < 0 ||
+        fstat(l->initrd, &initrd) < 0 || strlen(l->line) >= sizeof(ret->line))
+        return -1;
+    ret->qemu = vm_identify(&qemu);
+    ret->kernel = vm_identify(&kernel);
+    ret->initrd = vm_identify(&initrd);
+    ret->mem_bytes = l->mem_bytes;
+    ret->cpus = l->cpus;
+    ret->has_tap = l->tap >= 0;
+    /* The last word is the rate of the counter, which is measured anew for every boot. */
+    const char *rate = strstr(l->line, " tsc_early_khz=");
+    memcpy(ret->line, l->line, rate ? (size_t)(rate - l->line) : strlen(l->line));
+    return 0;
+}
+
+/* What the guest is told. */
+struct vm_word {
+    char bytes[sizeof(struct vm_wake) + sizeof(((struct plan_message *)0)->text)];
+    size_t size;
+};
+
+static int vm_write_word(const char *words, bool has_time, struct vm_word *ret) {
+    struct vm_wake wake = {0};
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (has_time) {
+        wake.seconds = (uint64_t)now.tv_sec;
+        wake.nanoseconds = (uint64_t)now.tv_nsec;
+    }
+    if (getrandom(wake.seed, sizeof(wake.seed), 0) != sizeof(wake.seed))
+        return -EIO;
+    memcpy(ret->bytes, &wake, sizeof(wake));
+    ret->size = sizeof(wake) + (size_t)snprintf(ret->bytes + sizeof(wake),
+                                                sizeof(ret->bytes) - sizeof(wake), "%s\n", words);
+    return 0;
+}
+
+/* The files of a template, or new memory. *ret_own: memory to close. -errno. */
+static int vm_open_memory(const struct spawner *s, const struct vm_template *t, struct vm_launch *l,
+                          int *ret_own) {
+    char path[32];
+    if (t) {
+        /* A description of its own, which begins at the first byte. */
+        snprintf(path, sizeof(path), "self/fd/%d", t->state);
+        l->ram = t->ram;
+        l->state = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
+        return l->state < 0 ? -errno : 0;
+    }
+    *ret_own = l->ram = memfd_create("vm", MFD_CLOEXEC);
+    return l->ram < 0 || ftruncate(l->ram, (off_t)l->mem_bytes) < 0 ? -errno : 0;
+}
+
+/* Launches a vm: a clone of a template if there is one, else one of which a template is made. */
+static int vm_launch_clone(struct spawner *s, struct box *box, struct vm_launch *l,
+                           const char *words, struct err *err) {
+    struct vm_template_key key;
+    struct vm_word word;
+    int own DEFER_CLOSE = -1;
+    bool has_key = vm_find_key(s, l, &key) == 0;
+    vm_template_collect(&s->templates);
+    struct vm_template *t = has_key ? vm_template_find(&s->templates, &key) : NULL;
+    bool makes = has_key && !t && s->templates.maker < 0;
+    int r = vm_open_memory(s, t, l, &own);
+    if (r == 0)
+        r = vm_write_word(words, t != NULL, &word);
+    if (r == 0 && (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, l->word) < 0 ||
+                   socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, l->qmp) < 0))
+        r = -errno;
+    if (r == 0 && !makes)
+        r = write_all(l->word[0], word.bytes, word.size);
+    if (r == 0 && t)
+        r = write_all(l->qmp[0], VM_LAUNCH_CLONE, strlen(VM_LAUNCH_CLONE));
+    if (r < 0)
+        return err_num(err, r, "cannot start vm '%s'", box->id);
+    if (vm_launch_in_cgroup(s, box, l, err) < 0)
+        return -1;
+    if (t)
+        vm_template_prove(t, TAKE_FD(l->word[0]));
+    if (!makes)
+        return 0;
+    const struct vm_making making = {.ram = TAKE_FD(own),
+                                     .qmp = TAKE_FD(l->qmp[0]),
+                                     .word = TAKE_FD(l->word[0]),
+                                     .wake = word.bytes,
+                                     .wake_size = word.size};
+    r = vm_template_make(&s->templates, &key, &making);
+    return r < 0 ? err_num(err, r, "cannot start vm '%s'", box->id) : 0;
+}
+
+/* Cuts off the words that are for the guest; the kernel is not told them. */
+static const char *vm_cut_words(char *line) {
+    char *at = strstr(line, " " VM_WORD_PREFIX);
+    if (!at)
+        return "";
+    *at = '\0';
+    return at + 1;
+}
+
+/* The host name among the words, which was written as one. */
+static void vm_name(const char *words, char ret[VM_HOSTNAME_SIZE]) {
+    struct vm_line line;
+    vm_line_read(words, strlen(words), &line);
+    snprintf(ret, VM_HOSTNAME_SIZE, "%s", line.hostname);
+}
+
 int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *in, int *ret,
             struct err *err) {
     struct box *box = vm_box(s, m->plan.id, err);
     if (!box || vm_check(s, in, err) < 0)
         return -1;
-    char line[sizeof(m->text)];
+    char line[sizeof(m->text)], name[VM_HOSTNAME_SIZE];
     int port DEFER_CLOSE = -1, console[2];
     memcpy(line, m->text, sizeof(line));
+    const char *words = vm_cut_words(line);
+    vm_name(words, name);
     if (vm_listen(s, box->id, &port, err) < 0)
         return -1;
     if (pipe2(console, O_CLOEXEC | O_NONBLOCK) < 0)
@@ -168,10 +292,20 @@ int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *
                           .kernel = in->fds[0],
                           .initrd = in->fds[1],
                           .line = line,
+                          .name = name,
+                          .ram = -1,
+                          .state = -1,
+                          .word = {-1, -1},
+                          .qmp = {-1, -1},
                           .mem_bytes = m->plan.mem_bytes,
                           .cpus = vm_cpus(m->plan.cpu_milli),
                           .cgroup = {-1, -1, -1, -1}};
-    int r = vm_launch_in_cgroup(s, box, &l, err);
+    int r = vm_launch_clone(s, box, &l, words, err);
+    for (int i = 0; i < 2; i++) {
+        close_fd(&l.word[i]);
+        close_fd(&l.qmp[i]);
+    }
+    close_fd(&l.state);
     close(console[1]);
     if (r < 0) {
         close(console[0]);

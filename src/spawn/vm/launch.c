@@ -31,9 +31,9 @@
 
 #if defined(__x86_64__)
 /* Without the pit and the pic: their calibration hangs on a busy host. */
-#define QEMU_MACHINE "microvm,x-option-roms=off,pit=off,pic=off,rtc=on"
+#define QEMU_MACHINE "microvm,x-option-roms=off,pit=off,pic=off,rtc=on,memory-backend=mem"
 #elif defined(__aarch64__)
-#define QEMU_MACHINE "virt,gic-version=3"
+#define QEMU_MACHINE "virt,gic-version=3,memory-backend=mem"
 #else
 #error "QEMU has no known machine for this architecture"
 #endif
@@ -43,12 +43,25 @@ enum {
     MOUNTS_SIZE = 1 << 18,
     NOBODY = 65534,
     OPEN_FILES = 1 << 19, /* the server keeps one for each file that the guest knows */
-    ARGS_MAX = 64,
+    ARGS_MAX = 80,
     ARG_SIZE = 2304,
 };
 
 /* Descriptors of the two programs; all others are closed. */
-enum { SERVER_FD = 3, KERNEL_FD = 3, INITRD_FD, PORT_FD, FILES_FD, HIGH_FD = 64 };
+enum {
+    SERVER_FD = 3,
+    KERNEL_FD = 3,
+    INITRD_FD,
+    PORT_FD,
+    FILES_FD,
+    RAM_FD = VM_LAUNCH_TAP + 1,
+    WORD_FD,
+    QMP_FD,
+    STATE_FD,
+    KEPT_FD, /* and the next one: the other ends of WORD_FD and QMP_FD */
+    FDS_MAX = KEPT_FD + 2 - KERNEL_FD,
+    HIGH_FD = 64,
+};
 
 /* A mount below the root of the machine that the guest is to see. */
 struct part {
@@ -218,7 +231,7 @@ static void jail_drop_capabilities(const struct jail *j, const unsigned *kept, s
 
 /* Moves descriptors to the consecutive numbers from 3 on, and closes all others at exec. */
 static void jail_arrange(const struct jail *j, const int *fds, int count) {
-    int high[8];
+    int high[FDS_MAX];
     for (int i = 0; i < count; i++)
         if (fds[i] >= 0)
             STEP("arrange descriptors", high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, HIGH_FD));
@@ -232,6 +245,8 @@ static void jail_arrange(const struct jail *j, const int *fds, int count) {
         if (fds[i] >= 0)
             fcntl(3 + i, F_SETFD, 0);
 }
+
+_Static_assert(STATE_FD == 11, "its number is in VM_LAUNCH_CLONE");
 
 struct args {
     char text[ARGS_MAX][ARG_SIZE];
@@ -253,6 +268,25 @@ static void args_add(struct args *a, const char *fmt, ...) {
 static void args_add_words(struct args *a, const char *const *words, size_t count) {
     for (size_t i = 0; i < count; i++)
         args_add(a, "%s", words[i]);
+}
+
+/* Its connections, and the memory of the guest. */
+static void jail_list_own(const struct vm_launch *l, struct args *a) {
+    args_add(a, "-chardev");
+    args_add(a, "socket,id=port,fd=%d,server=on,wait=off", PORT_FD);
+    args_add(a, "-chardev");
+    args_add(a, "socket,id=files,fd=%d", FILES_FD);
+    args_add(a, "-chardev");
+    args_add(a, "socket,id=word,fd=%d", WORD_FD);
+    args_add(a, "-chardev");
+    args_add(a, "socket,id=qmp,fd=%d", QMP_FD);
+    args_add(a, "-object");
+    args_add(a, "memory-backend-file,id=mem,mem-path=/proc/self/fd/%d,share=%s,size=%" PRIu64,
+             RAM_FD, l->state < 0 ? "on" : "off", l->mem_bytes);
+    if (l->state >= 0) {
+        args_add(a, "-incoming");
+        args_add(a, "defer");
+    }
 }
 
 static void jail_list_qemu(const struct jail *j, struct args *a) {
@@ -284,14 +318,17 @@ static void jail_list_qemu(const struct jail *j, struct args *a) {
         "-device",
         ("virtserialport,chardev=files,name=" VM_FILES_PORT),
         "-device",
+        ("virtserialport,chardev=word,name=" VM_WAKE_PORT),
+        "-mon",
+        "chardev=qmp,mode=control",
+        "-device",
         "virtio-rng-device",
     };
     const struct vm_launch *l = j->launch;
     args_add(a, VM_QEMU);
-    args_add(a, "-chardev");
-    args_add(a, "socket,id=port,fd=%d,server=on,wait=off", PORT_FD);
-    args_add(a, "-chardev");
-    args_add(a, "socket,id=files,fd=%d", FILES_FD);
+    jail_list_own(l, a);
+    args_add(a, "-name");
+    args_add(a, "%s", l->name);
     args_add(a, "-m");
     args_add(a, "size=%" PRIu64 "k", l->mem_bytes >> 10);
     args_add(a, "-smp");
@@ -340,15 +377,16 @@ static void jail_die_with_server(const struct jail *j) {
 /* QEMU touches no file but the two that it gets, so it runs as a user without any. */
 static void __attribute__((noreturn)) jail_run_qemu(const struct jail *j) {
     static struct args a;
-    const int fds[] = {j->launch->kernel, j->launch->initrd, j->launch->port, j->files[0],
-                       j->launch->tap};
-    _Static_assert(FILES_FD + 1 == VM_LAUNCH_TAP, "the tap comes last");
+    const struct vm_launch *l = j->launch;
+    const int fds[FDS_MAX] = {l->kernel,  l->initrd, l->port,  j->files[0], l->tap,   l->ram,
+                              l->word[1], l->qmp[1], l->state, l->word[0],  l->qmp[0]};
+    _Static_assert(FILES_FD + 1 == VM_LAUNCH_TAP, "the tap comes after the files");
     jail_list_qemu(j, &a);
     STEP("change to the user of QEMU", (int)syscall(SYS_setresgid, NOBODY, NOBODY, NOBODY));
     jail_drop_capabilities(j, (const unsigned[]){CAP_SETUID}, 1);
     STEP("change to the user of QEMU", (int)syscall(SYS_setresuid, NOBODY, NOBODY, NOBODY));
     jail_die_with_server(j);
-    jail_arrange(j, fds, 5);
+    jail_arrange(j, fds, FDS_MAX);
     jail_run(j, &a);
 }
 

@@ -22,11 +22,23 @@ struct vm_launch {
     int port;           /* listening socket, which becomes the serial port of the guest */
     int tap;            /* -1: no network */
     int kernel, initrd; /* files that every user may read */
+    int ram;            /* memory of the guest: a file that every user may write */
+    int state;          /* devices of the vm that this one is a clone of; -1: it boots */
+    int word[2];        /* the port over which the guest is told what it is; QEMU holds both ends */
+    int qmp[2];         /* the same for its monitor */
     const char *line;   /* the kernel's command line */
+    const char *name;   /* host name, for lists of processes */
     uint64_t mem_bytes; /* memory of the guest */
     unsigned cpus;
     int cgroup[4]; /* files to write "0" to, or -1 */
 };
+
+/* What a clone is told over its monitor, before it is started. */
+#define VM_LAUNCH_CLONE                                                          \
+    "{\"execute\":\"qmp_capabilities\"}"                                         \
+    "{\"execute\":\"migrate-set-capabilities\",\"arguments\":{\"capabilities\":" \
+    "[{\"capability\":\"x-ignore-shared\",\"state\":true}]}}"                    \
+    "{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:11\"}}"
 
 /* Runs in a child of the spawner, and ends it. */
 void __attribute__((noreturn))
