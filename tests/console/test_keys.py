@@ -58,6 +58,15 @@ def test_a_forged_link_opens_nothing(daemon, link):
     assert status_of(Page(daemon.port, None).post, "/console/open", {"link": link}) == (401, "denied")
 
 
+def test_unknown_callers_send_little(daemon):
+    link = daemon.link()
+    for n, status in ((8 << 20, 413), (20_000, 413), (10_000, 401)):
+        head = {"Content-Type": "application/json", "Content-Length": str(n)}
+        body = json.dumps({"link": "x" * (n - len(json.dumps({"link": ""})))}) if n < 30_000 else ""
+        assert raw(daemon.port, "POST", "/console/open", body, head)[0] == status
+    assert Page(daemon.port, None).post("/console/open", {"link": link})["token"]
+
+
 def test_only_the_owner_at_the_socket_makes_links(daemon):
     page = daemon.open()
     token = daemon.post("/v1/tokens", {"scopes": ["read", "run", "admin"]})["secret"]

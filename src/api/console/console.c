@@ -13,7 +13,8 @@
 #include "service/net/expose.h"
 #include "service/tickets.h"
 
-enum { BODY_MAX = 8 << 20, FRAMES_MAX = 320 };
+/* A link is sent by callers that are not known yet, so little is kept of what they send. */
+enum { BODY_MAX = 8 << 20, OPEN_BODY_MAX = 16 << 10, FRAMES_MAX = 320 };
 
 struct console_face {
     struct service *service;
@@ -210,7 +211,7 @@ static void action_take(struct console_face *f, struct http_exchange *x,
         *c = (struct console_call){f, action, who};
         x->user = c;
         x->on_gone = console_cut;
-        http_collect(x, BODY_MAX, console_came);
+        http_collect(x, action->is_open ? OPEN_BODY_MAX : BODY_MAX, console_came);
         return;
     }
     console_refuse(x, &err);
