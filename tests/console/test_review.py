@@ -82,6 +82,21 @@ def test_changes_are_reviewed_shipped_in_part_and_undone(page, daemon, machine, 
     page.shown(".row:has-text('work'):has-text('undone')")
 
 
+def test_no_line_of_a_difference_disguises_itself(page, daemon, machine, project):
+    """Direction marks can order the characters of a line as another program; others hide some."""
+    line = "if (x) /*\u202e } \u2066if (admin)\u2069 begin */\tgo\u200b\x1b[8m\rfine"
+    assert daemon.exec(machine, f"cd /home/user/project && printf '%s\\n' '{line}' >new")["exec"]["status"] == 0
+    visit(page, "review")
+    page.selectOption("label:has-text('Machine') select", machine)
+    page.click("text=Freeze and review")
+    page.shown(file("new", " .diff"))
+    text = page.textContent(file("new", " .diff"))
+    assert "if (x) /*\\u202e } \\u2066if (admin)\\u2069 begin */\tgo\\u200b\\u001b[8m\\u000dfine" in text
+    page.click("text=One column")
+    page.shown(file("new", " .diff:not(.sides)"))
+    assert "\\u202e } \\u2066if" in page.textContent(file("new", " .diff"))
+
+
 def test_a_shipment_is_undone_after_a_reload(page, daemon, machine, project):
     """A page that comes back in the middle knows what was frozen, and what was shipped."""
     visit(page, "review", machine)

@@ -1,4 +1,7 @@
-// Unified hunks of a text file, in one column or in two.
+// Unified hunks of a text file, in one column or in two. Characters that could make a line look like
+// another one are visible: what is reviewed is what is shipped.
+import { shownLine } from "./format";
+
 export interface DiffLine {
   kind: "hunk" | "same" | "added" | "deleted" | "note";
   text: string;
@@ -12,14 +15,14 @@ export function diffLines(hunks: string): DiffLine[] {
   const out: DiffLine[] = [];
   for (const line of hunks.replace(/\n$/, "").split("\n")) {
     const head = /^@@ -(\d+)(?:,\d+)? \+(\d+)/.exec(line);
-    const text = line.slice(1);
+    const text = shownLine(line.slice(1));
     if (head) {
       before = Number(head[1]);
       after = Number(head[2]);
-      out.push({ kind: "hunk", text: line });
+      out.push({ kind: "hunk", text: shownLine(line) });
     } else if (line.startsWith("+")) out.push({ kind: "added", text, after: after++ });
     else if (line.startsWith("-")) out.push({ kind: "deleted", text, before: before++ });
-    else if (line.startsWith("\\")) out.push({ kind: "note", text: line });
+    else if (line.startsWith("\\")) out.push({ kind: "note", text: shownLine(line) });
     else out.push({ kind: "same", text, before: before++, after: after++ });
   }
   return out;

@@ -8,6 +8,11 @@ export function shown(text: string): string {
   );
 }
 
+/** The same for a line of a file, whose tabs stay. */
+export function shownLine(text: string): string {
+  return text.split("\t").map(shown).join("\t");
+}
+
 export function bytes(n: number | undefined): string {
   if (n === undefined) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
