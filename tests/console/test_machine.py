@@ -107,6 +107,17 @@ def test_colours_and_sequences_of_a_machine_keep_the_policy(tab, box):
 
 # ---- commands ----
 
+def test_a_link_that_a_machine_writes_opens_nothing(tab, daemon, box):
+    link = r"\033]8;;https://elsewhere.invalid/\033\\" + "press-this-link" + r"\033]8;;\033\\"
+    daemon.post(f"/v1/machines/{box}/execs", {"command": f"printf '{link}\\n'; sleep 600", "terminal": True, "background": True})
+    show(tab, box, "terminals")
+    tab.until(f"{SCREEN}?.includes('press-this-link')")
+    tab.hover(".xterm-screen", {"position": {"x": 30, "y": 8}})
+    tab.shown(".xterm-cursor-pointer")  # it knows the link
+    tab.click(".xterm-screen", {"position": {"x": 32, "y": 8}})
+    assert tab.faults() == []
+
+
 def test_a_command_is_run_and_its_output_comes_while_it_runs(tab, daemon, box):
     show(tab, box, "commands")
     tab.fill("[aria-label=Command]", "echo ready; echo wrong >&2; read -r x < <(sleep 1000)")

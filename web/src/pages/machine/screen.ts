@@ -22,6 +22,7 @@ export function screenOpen(parent: HTMLElement, dark: boolean): Screen {
   const options: ITerminalOptions = {
     fontFamily: "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace",
     fontSize: 13,
+    linkHandler: { activate: () => {} }, // a machine opens no page and no dialog
     minimumContrastRatio: 4.5,
     scrollback: SCROLLBACK,
     theme: themes[dark ? "dark" : "light"],
