@@ -1,7 +1,9 @@
 """The disk may fail and fill: the daemon says so, leaves, and the next one starts from what is really there."""
+import contextlib
 import json
 import os
 import signal
+import threading
 
 import pytest
 
@@ -78,6 +80,23 @@ def test_the_journal_is_pruned_from_its_front_and_still_proves(fresh):
     (journal / segments()[0]).unlink()
     report = d.get("/v1/audit/verify")
     assert not report["whole"] and "missing" in report["problem"], report
+
+
+def test_a_search_of_the_journal_does_not_hold_up_other_requests(fresh):
+    d = fresh()
+    m = d.machine()
+    c = d.connect()
+    for _ in range(1500):
+        with contextlib.suppress(Refused):
+            d.request("POST", f"/v1/machines/{m}/files/mkdir", {"path": "/x" * 2000}, connection=c)
+    found, answers = [], 0
+    search = threading.Thread(target=lambda: found.append(d.request("GET", "/v1/audit", raw=True, text="no such text")))
+    search.start()
+    while search.is_alive():
+        d.request("GET", "/healthz", raw=True, connection=c)
+        answers += 1
+    c.close()
+    assert found == [b""] and answers > 10
 
 
 def test_a_journal_without_its_newest_segments_does_not_prove(fresh):
