@@ -213,8 +213,10 @@ bool ingress_in_frame(const struct http_head *h) {
     return fetch_is(h, "Sec-Fetch-Dest", "iframe");
 }
 
+/* All names below a configured domain are one site for browsers, but not one machine. */
 bool ingress_foreign(const struct http_head *h) {
     bool reads = http_text_is(h->method, "GET") || http_text_is(h->method, "HEAD");
-    return fetch_is(h, "Sec-Fetch-Site", "cross-site") &&
-           !(reads && fetch_is(h, "Sec-Fetch-Mode", "navigate"));
+    bool other =
+        fetch_is(h, "Sec-Fetch-Site", "cross-site") || fetch_is(h, "Sec-Fetch-Site", "same-site");
+    return other && !(reads && fetch_is(h, "Sec-Fetch-Mode", "navigate"));
 }

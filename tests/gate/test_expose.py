@@ -322,7 +322,8 @@ def test_a_preview_gets_a_cookie_of_its_own_that_only_opens_pages(daemon, box, t
     assert daemon.visit(box, Cookie=pair, **frame)[0].status == 200
     own = {"Sec_Fetch_Dest": "empty", "Sec_Fetch_Mode": "cors", "Sec_Fetch_Site": "same-origin"}
     assert daemon.visit(box, Cookie=pair, method="POST", body="x", **own)[0].status == 200
-    for method, more in (("POST", {}), ("GET", {"Sec_Fetch_Mode": "no-cors", "Sec_Fetch_Dest": "image"})):
+    for method, more in (("POST", {}), ("GET", {"Sec_Fetch_Mode": "no-cors", "Sec_Fetch_Dest": "image"}),
+                         ("POST", {"Sec_Fetch_Site": "same-site"})):  # another machine below the same domain
         answer, text = daemon.visit(box, Cookie=pair, method=method, **{**frame, **more})
         assert answer.status == 403 and b"another site" in text
 

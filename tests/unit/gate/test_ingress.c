@@ -137,7 +137,10 @@ static void a_preview_opens_pages_and_other_sites_do_nothing_else(void **state) 
          "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image\r\n",
          false, true},
         {"GET", "Sec-Fetch-Site: cross-site\r\n", false, true},
-        {"POST", "Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: cors\r\n", false, false},
+        {"POST", "Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: cors\r\n", false, true},
+        {"POST", "Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: navigate\r\n", false, true},
+        {"GET", "Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: navigate\r\n", false, false},
+        {"POST", "Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\n", false, false},
         {"POST", "Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: cors\r\n", false, false},
     };
     (void)state;
