@@ -53,7 +53,8 @@ const OPEN_MAX = 8; // files whose diffs are shown without a click
 
 function Changes({ diff, sides }: { diff: Diff; sides: boolean }) {
   const changes = diff.changes.filter((c) => !c.own);
-  if (changes.length === 0) return <Empty>No file changed.</Empty>;
+  if (changes.length === 0)
+    return <Empty>No file changed. Granted directories are not part of steps: see Review.</Empty>;
   return (
     <>
       {changes.map((c, i) =>
