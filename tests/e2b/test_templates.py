@@ -5,6 +5,7 @@ import http.client
 import io
 import tarfile
 import urllib.parse
+import zlib
 
 import pytest
 
@@ -215,6 +216,60 @@ def test_files_beyond_the_quota_end_the_build(e2b, daemon):
     begin(limited, asked, copy("a", "/to", data))
     assert "disk quota" in ended(limited, daemon, asked)["reason"]["message"]
     daemon.until(lambda: all(b.get("ended") for b in daemon.get("/v1/images/builds", all=1)["builds"]))
+
+
+def packed_zeros(size):
+    """An archive of a small file and a large one of zeros, which packs to little."""
+    entry = tarfile.TarInfo("zeros")
+    entry.size = size
+    packer = zlib.compressobj(9, wbits=31)
+    small = tar(a=b"a")[:1024]
+    head = packer.compress(small + entry.tobuf()) + packer.flush(zlib.Z_FULL_FLUSH)
+    piece = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return head + piece * ((size >> 20) + 1)
+
+
+def test_unpacked_files_of_all_steps_have_one_limit(e2b, daemon):
+    asked, data = ask(e2b), packed_zeros(1536 << 20)
+    assert put(link(e2b, asked, data)["url"], data) == 200
+    begin(e2b, asked, *[copy("a", f"/to{i}", data) for i in range(3)])
+    done = ended(e2b, daemon, asked)
+    assert done["status"] == "error" and "all steps are too large" in done["reason"]["message"]
+    assert done["reason"]["step"] == "3"
+
+
+def put_head(url, length):
+    """An upload that sends no byte yet."""
+    to = urllib.parse.urlsplit(url)
+    c = http.client.HTTPConnection(to.hostname, to.port, timeout=120)
+    c.putrequest("PUT", to.path)
+    c.putheader("Content-Length", str(length))
+    c.endheaders()
+    return c
+
+
+def test_uploads_under_way_count(e2b, daemon):
+    asked = ask(e2b, "t0")
+    urls = [link(e2b, asked, name)["url"] for name in (b"1", b"2")]
+    first = put_head(urls[0], 3 << 30)
+    first.send(b"a")
+    second = put_head(urls[1], 2 << 30)
+    assert second.getresponse().status == 429
+    for i in range(8):
+        ask(e2b, f"t{i + 1}")
+    first.send(b"a")  # the build has made room for others meanwhile
+    assert first.getresponse().status == 404
+
+
+def test_builds_of_others_do_not_replace_mine(e2b, daemon):
+    mine = ask(e2b, "mine")
+    begin(e2b, mine, run("true"))
+    assert ended(e2b, daemon, mine)["status"] == "ready"
+    other = E2b(e2b.url.geturl(), daemon.post("/v1/tokens", {"owner": "eager"})["secret"])
+    for _ in range(70):
+        failed = ask(other, "failed")
+        assert status_of(begin, other, failed, {"type": "NONE"}) == 400
+    assert status(e2b, mine)["status"] == "ready"
 
 
 def test_hashes_and_builds_that_do_not_exist(e2b, daemon):

@@ -50,8 +50,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char source[256], clean[CONTEXT_PATH_SIZE];
     int in DEFER_CLOSE = memfd_create("in", MFD_CLOEXEC);
     int out DEFER_CLOSE = memfd_create("out", MFD_CLOEXEC);
+    uint64_t left = BYTES_MAX;
     const struct context_request r = {
-        .in = in, .out = out, .source = source, .name = "name", .mode = -1, .bytes_max = BYTES_MAX};
+        .in = in, .out = out, .source = source, .name = "name", .mode = -1, .bytes_left = &left};
     enum context_kind kind;
     struct err err;
     if (!end || (size_t)(end - data) >= sizeof(source) || in < 0 || out < 0)

@@ -73,15 +73,16 @@ static bool build_is_over(const struct template_build *b) {
     return b->state == TEMPLATE_READY || b->state == TEMPLATE_ERROR;
 }
 
-/* Forgets builds that were never started, and the oldest ones that have ended. */
-static void builds_forget(struct e2b_templates *t) {
+/* Forgets builds that were never started, and the oldest ones of the owner that have ended. */
+static void builds_forget(struct e2b_templates *t, const struct caller *who) {
     uint64_t now_ms = monotonic_ms();
     size_t ended = 0;
     for (struct template_build **at = &t->builds, *b; (b = *at);) {
         bool late =
             b->state == TEMPLATE_WAITING && b->refs == 1 && now_ms - b->asked_ms > BUILD_WAIT_MS;
-        ended += build_is_over(b);
-        if (late || (build_is_over(b) && ended > BUILDS_SHOWN_MAX)) {
+        bool is_ended = build_is_over(b) && strcmp(b->who.owner, who->owner) == 0;
+        ended += is_ended;
+        if (late || (is_ended && ended > BUILDS_SHOWN_MAX)) {
             *at = b->next;
             build_leave(b);
         } else {
@@ -220,7 +221,7 @@ void e2b_build_request(struct e2b_call *c) {
                                  .log = {.line = BUF(2 << 20)}};
     for (size_t i = 0; i < TEMPLATE_STEPS_MAX; i++)
         b->archives[i] = -1;
-    builds_forget(t);
+    builds_forget(t, &c->who);
     if (build_read(b, c->request, &err) < 0) {
         template_build_unref(b);
         e2b_error(c, &err);
@@ -412,7 +413,7 @@ static void copy_place(struct template_plan *p, size_t i, enum context_kind kind
     }
 }
 
-static int copy_prepare(struct template_build *b, size_t i, struct err *err) {
+static int copy_prepare(struct template_build *b, size_t i, uint64_t *left, struct err *err) {
     const struct template_copy *copy = &b->plan.copies[i];
     const struct template_file *file = template_file_find(b, copy->hash);
     const char *slash = strrchr(copy->to, '/');
@@ -421,7 +422,7 @@ static int copy_prepare(struct template_build *b, size_t i, struct err *err) {
                                       .source = copy->source,
                                       .name = slash[1] ? slash + 1 : NULL,
                                       .mode = copy->mode,
-                                      .bytes_max = BUILD_FILES_MAX};
+                                      .bytes_left = left};
     enum context_kind kind;
     if (context_write(&r, &kind, err) < 0)
         return -1;
@@ -429,11 +430,15 @@ static int copy_prepare(struct template_build *b, size_t i, struct err *err) {
     return 0;
 }
 
-/* Runs on a worker thread. The loop does not touch the plan and the files meanwhile. */
+/*
+ * Runs on a worker thread. The loop does not touch the plan and the files meanwhile. One limit is
+ * for all copies, because many steps may copy the same small archive of large files.
+ */
 static void build_prepare(void *arg) {
     struct template_build *b = arg;
+    uint64_t left = BUILD_FILES_MAX;
     for (size_t i = 0; i < b->plan.copy_count && !b->prepare_failed; i++)
-        if (copy_prepare(b, i, &b->prepared) < 0) {
+        if (copy_prepare(b, i, &left, &b->prepared) < 0) {
             b->prepare_failed = true;
             template_step_name(&b->plan, b->plan.copies[i].step + 1, b->prepared_step);
         }
@@ -531,12 +536,25 @@ static int start_files(struct template_build *b, struct err *err) {
     return 0;
 }
 
+/* Their files are unpacked before the service counts the builds. A refused one still waits. */
+static int start_room(const struct template_build *of, struct err *err) {
+    size_t own = 0;
+    for (const struct template_build *b = of->of->builds; b; b = b->next)
+        own += b->state == TEMPLATE_BUILDING && strcmp(b->who.owner, of->who.owner) == 0;
+    if (own < BUILDS_OWNER_MAX)
+        return 0;
+    err_set(err, ERR_LIMIT, "%zu builds of the owner run", own);
+    return err_remedy(err, "wait until one of them has ended");
+}
+
 /* A build that cannot be started has ended: what was sent for it is deleted. */
 void e2b_build_start(struct e2b_call *c) {
     struct err err;
     struct template_build *b = template_build_of(c, &err);
     if (b && b->state != TEMPLATE_WAITING) {
         err_set(&err, ERR_INVALID, "build '%s' was started before", b->id);
+        b = NULL;
+    } else if (b && start_room(b, &err) < 0) {
         b = NULL;
     } else if (b && (start_plan(c, b, &err) < 0 || start_files(b, &err) < 0)) {
         template_build_fail(b, "base", &err);

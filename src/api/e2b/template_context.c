@@ -23,7 +23,6 @@ struct context {
     uint8_t block[TAR_BLOCK];
     size_t block_n;
     uint64_t left;         /* bytes of contents and padding that are still to come */
-    uint64_t seen;         /* bytes of the archive so far */
     struct gzip *unpacker; /* NULL: it is not compressed */
     bool keeps;            /* the contents are of an entry that is written */
     bool ended, found;
@@ -164,10 +163,9 @@ static int block_next(struct context *c, struct err *err) {
 }
 
 static int context_feed(struct context *c, const char *bytes, size_t n, struct err *err) {
-    c->seen += n;
-    if (c->seen > c->request->bytes_max)
-        return err_set(err, ERR_LIMIT, "the files are larger than %llu MiB",
-                       (unsigned long long)c->request->bytes_max >> 20);
+    if (n > *c->request->bytes_left)
+        return err_set(err, ERR_LIMIT, "the unpacked files of all steps are too large");
+    *c->request->bytes_left -= n;
     for (size_t part; n && !c->ended; bytes += part, n -= part) {
         if (c->left) {
             part = c->left < n ? (size_t)c->left : n;

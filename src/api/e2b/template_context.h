@@ -17,11 +17,11 @@ enum context_kind {
 };
 
 struct context_request {
-    int in, out;        /* in: tar, or tar in gzip; read from its start on */
-    const char *source; /* path of the step, perhaps with a pattern such as "src/x*" */
-    const char *name;   /* of a symbolic link at its destination; NULL: that of the source */
-    int mode;           /* permissions of all files; -1: those in the archive */
-    uint64_t bytes_max; /* of the archive, not compressed */
+    int in, out;          /* in: tar, or tar in gzip; read from its start on */
+    const char *source;   /* path of the step, perhaps with a pattern such as "src/x*" */
+    const char *name;     /* of a symbolic link at its destination; NULL: that of the source */
+    int mode;             /* permissions of all files; -1: those in the archive */
+    uint64_t *bytes_left; /* of archives, not compressed; what this one has is taken from it */
 };
 
 int context_write(const struct context_request *r, enum context_kind *ret, struct err *err);

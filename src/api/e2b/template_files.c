@@ -113,8 +113,8 @@ struct put {
     struct template_build *build;
     char hash[TEMPLATE_HASH_SIZE];
     int fd;
-    uint64_t size;
-    struct buf waiting; /* bytes after those of `write` */
+    uint64_t size, counted; /* counted: what `arriving` of the build has of it */
+    struct buf waiting;     /* bytes after those of `write` */
     struct put_write *write;
     bool ended, paused;
 };
@@ -124,6 +124,7 @@ static void put_free(struct put *p) {
         p->write->put = NULL;
     close_fd(&p->fd);
     buf_done(&p->waiting);
+    p->build->arriving -= p->counted;
     template_build_unref(p->build);
     free(p);
 }
@@ -145,14 +146,26 @@ static void put_fail(struct put *p, const struct err *err) {
     put_refuse(x, (int)e2b_status_of(err), err);
 }
 
-/* Bytes of files of all waiting builds of the owner. */
-static uint64_t files_bytes(const struct template_build *of) {
+/* Counts bytes that come. The limit is for the files of all builds of the owner. */
+static int put_count(struct put *p, uint64_t n, struct err *err) {
+    const struct template_build *of = p->build;
     uint64_t sum = 0;
-    for (const struct template_build *b = of->of ? of->of->builds : NULL; b; b = b->next)
-        for (const struct template_file *f = b->files;
-             f && strcmp(b->who.owner, of->who.owner) == 0; f = f->next)
+    p->counted += n;
+    p->build->arriving += n;
+    if (!of->of)
+        return err_set(err, ERR_GONE, "the build does not wait for files any more");
+    for (const struct template_build *b = of->of->builds; b; b = b->next) {
+        if (strcmp(b->who.owner, of->who.owner) != 0)
+            continue;
+        sum += b->arriving;
+        for (const struct template_file *f = b->files; f; f = f->next)
             sum += f->size;
-    return sum;
+    }
+    if (n > BUILD_FILES_MAX || sum > BUILD_FILES_MAX)
+        return err_set(err, ERR_LIMIT,
+                       "the files of all builds of the owner are larger than %llu GiB",
+                       BUILD_FILES_MAX >> 30);
+    return 0;
 }
 
 /* All bytes are on the disk: they are the files of that hash from now on. */
@@ -226,9 +239,7 @@ static void put_piece(struct http_exchange *x, const char *bytes, size_t n) {
     struct err err;
     p->ended = n == 0;
     p->size += n;
-    if (files_bytes(p->build) + p->size > BUILD_FILES_MAX) {
-        err_set(&err, ERR_LIMIT, "the files of all builds of the owner are larger than %llu GiB",
-                BUILD_FILES_MAX >> 30);
+    if (put_count(p, x->head->framing == HTTP_SIZED ? 0 : n, &err) < 0) {
         put_fail(p, &err);
     } else if (!buf_add(&p->waiting, bytes, n)) {
         err_set(&err, ERR_LIMIT, "the files arrive faster than they can be stored");
@@ -268,7 +279,10 @@ static void put_begin(struct http_exchange *x, struct template_build *b,
     memcpy(p->hash, f->hash, sizeof(p->hash));
     x->user = p;
     x->on_gone = put_gone;
-    http_receive(x, BUILD_FILES_MAX, put_piece);
+    if (x->head->framing == HTTP_SIZED && put_count(p, x->head->length, &err) < 0)
+        put_fail(p, &err);
+    else
+        http_receive(x, BUILD_FILES_MAX, put_piece);
 }
 
 bool e2b_upload_take(struct e2b_templates *t, struct http_exchange *x) {

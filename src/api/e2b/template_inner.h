@@ -6,7 +6,7 @@
 
 enum {
     BUILDS_WAITING_MAX = 8, /* builds of an owner that were asked for and are not started */
-    BUILDS_SHOWN_MAX = 64,  /* of all owners, of which the oldest ended ones are forgotten */
+    BUILDS_SHOWN_MAX = 32,  /* ended ones of an owner, of which the oldest are forgotten */
     BUILD_WAIT_MS = 60 * 60 * 1000,
     TAGS_MAX = 16,
     FILES_MAX = BUILD_ARCHIVES_MAX,
@@ -56,6 +56,7 @@ struct template_build {
     enum template_state state;
     char *reason, reason_step[TEMPLATE_STEP_SIZE];
     struct template_file *files;
+    uint64_t arriving; /* bytes of uploads that have not ended */
     struct template_plan plan;
     int archives[TEMPLATE_STEPS_MAX]; /* of the copies of the plan, as the build takes them */
     bool prepare_failed;              /* by the worker, with the next two */
