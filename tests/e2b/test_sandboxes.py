@@ -1,5 +1,6 @@
 """The control plane: sandboxes are made, found, listed, prolonged, paused and killed as by E2B's own service."""
 import datetime
+import json
 import subprocess
 
 import pytest
@@ -224,6 +225,13 @@ def test_bodies_that_are_no_object_make_nothing(e2b, daemon, body):
 def test_a_huge_body_is_refused(e2b, daemon):
     body = b'{"metadata":{"a":"' + b"x" * (2 << 20) + b'"}}'
     assert e2b.send("POST", "/v2/sandboxes", body, chunked=False)[0] == 413
+
+
+def test_unknown_paths_have_errors_that_clients_read(e2b, sandbox):
+    for method, path in (("PUT", f"/sandboxes/{sandbox['sandboxID']}/network"), ("GET", "/secrets"), ("GET", "/templates/a/b/c")):
+        status, _, content = e2b.send(method, path)
+        assert status == 404 and json.loads(content)["code"] == 404 and "not answered" in json.loads(content)["message"]
+    assert "error" in json.loads(e2b.send("GET", "/v1/nothing")[2])
 
 
 def test_another_method_is_refused(e2b, daemon):

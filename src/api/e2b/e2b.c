@@ -377,6 +377,14 @@ static void take_key(struct e2b_face *f, struct http_exchange *x) {
     service_token_new(f->service, &who, &r, key_made, c);
 }
 
+/* Only clients of E2B send this field, and they read no errors of the REST API. */
+static bool is_of_client(const struct http_head *head) {
+    static const char own[] = "/v1/";
+    struct http_text path = head->path;
+    bool is_own = path.n >= sizeof(own) - 1 && memcmp(path.s, own, sizeof(own) - 1) == 0;
+    return !is_own && http_field_find(head, "X-API-Key") && !http_field_find(head, "Authorization");
+}
+
 bool e2b_face_take(struct e2b_face *f, struct http_exchange *x) {
     struct http_text params[2] = {{NULL, 0}, {NULL, 0}};
     struct err err;
@@ -394,6 +402,11 @@ bool e2b_face_take(struct e2b_face *f, struct http_exchange *x) {
         err_set(&err, ERR_INVALID, "this path does not support the method '%.*s'",
                 (int)x->head->method.n, x->head->method.s);
         reply_error(x, 405, &err);
+    } else if (is_of_client(x->head)) {
+        err_set(&err, ERR_NOT_FOUND, "this path is not answered");
+        err_remedy(&err, "docs/reference/e2b.md lists the calls that are");
+        reply_error(x, 404, &err);
+        return true;
     }
     return known;
 }
