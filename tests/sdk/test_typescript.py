@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, PATIENCE, TOP
+from conftest import BUILD, PATIENCE, TOP, npm_packages
 
 HERE = TOP / "tests/sdk/typescript"
 NAMES = re.findall(r"^  async (\w+)\(", (HERE / "cases.mjs").read_text(), re.M)
@@ -38,8 +38,17 @@ def tcp(daemon, token):
     return {"TEST_URL": f"http://127.0.0.1:{daemon.port}", "TEST_TOKEN": token}
 
 
-def run(project, name, env):
-    done = subprocess.run(["node", "cases.mjs", name], cwd=project, env={**os.environ, **env}, stdin=subprocess.DEVNULL,
+@pytest.fixture(scope="session", params=["18", "22"])
+def node(request):
+    """The oldest version of node that the package is for, and a later one: from npm, whatever this host has."""
+    cpu = {"x86_64": "x64", "aarch64": "arm64"}[os.uname().machine]
+    path = npm_packages(TOP / "tests/sdk/node") / f"node_modules/node{request.param}-{cpu}/bin/node"
+    assert subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout.startswith(f"v{request.param}.")
+    return path
+
+
+def run(project, name, env, node="node"):
+    done = subprocess.run([node, "cases.mjs", name], cwd=project, env={**os.environ, **env}, stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=100 * PATIENCE)
     assert done.returncode == 0, done.stderr
 
@@ -48,6 +57,11 @@ def run(project, name, env):
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in ALONE])
 def test_what_works_over(project, name, place, request):
     run(project, name, request.getfixturevalue(place))
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ALONE])
+def test_what_works_in_versions_of_node(project, node, name, unix):
+    run(project, name, unix, node)
 
 
 def test_a_browser_needs_only_fetch(project, tcp):
@@ -85,12 +99,20 @@ def test_the_types_refuse_mistakes(project):
     assert done.returncode == 0, done.stdout
 
 
-def test_the_examples_of_the_readme_work(project, daemon):
+def readme_examples_work(project, daemon, node):
     blocks = re.findall(r"^```js\n(.*?)^```", (TOP / "sdk/typescript/README.md").read_text(), re.M | re.S)
     printed = []
     for i, block in enumerate(blocks):
         (project / f"example{i}.mjs").write_text(block)
         env = {**os.environ, "CARREL_RUN": str(daemon.run_dir)}
-        done = subprocess.run(["node", f"example{i}.mjs"], cwd=project, env=env, check=True, stdout=subprocess.PIPE, text=True, timeout=100 * PATIENCE)
+        done = subprocess.run([node, f"example{i}.mjs"], cwd=project, env=env, check=True, stdout=subprocess.PIPE, text=True, timeout=100 * PATIENCE)
         printed.append(done.stdout)
     assert printed == ["hello from /home/user/hello.py\n\ntrue\n", "1\n2\n3\n", "3 true\n"]
+
+
+def test_the_examples_of_the_readme_work(project, daemon):
+    readme_examples_work(project, daemon, "node")
+
+
+def test_the_examples_of_the_readme_work_in_versions_of_node(project, daemon, node):
+    readme_examples_work(project, daemon, node)
