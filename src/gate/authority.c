@@ -76,8 +76,8 @@ static const struct extension leaf_extensions[] = {
     {0, NULL},
 };
 
-/* issuer NULL: the certificate is signed with its own key. alt: "DNS:...", "IP:..." or NULL. */
-static X509 *make_certificate(const char *name, const char *alt, X509 *issuer, EVP_PKEY *key,
+/* issuer NULL: the certificate is signed with its own key. more: one more extension. */
+static X509 *make_certificate(const char *name, struct extension more, X509 *issuer, EVP_PKEY *key,
                               EVP_PKEY *signer, int days) {
     X509 *c = X509_new();
     if (!c)
@@ -94,7 +94,7 @@ static X509 *make_certificate(const char *name, const char *alt, X509 *issuer, E
     const struct extension *e = issuer ? leaf_extensions : own_extensions;
     for (; ok && e->value; e++)
         ok = add_extension(c, by, e->nid, e->value);
-    ok = ok && (!alt || add_extension(c, by, NID_subject_alt_name, alt));
+    ok = ok && (!more.value || add_extension(c, by, more.nid, more.value));
     if (ok && X509_sign(c, signer, EVP_sha256()))
         return c;
     X509_free(c);
@@ -124,7 +124,8 @@ static X509 *leaf_for(struct authority *a, const char *name) {
         forget_leaves(a);
     bool is_address = address_read(name, strlen(name), address);
     snprintf(alt, sizeof(alt), "%s:%s", is_address ? "IP" : "DNS", name);
-    X509 *c = make_certificate(name, alt, a->own, a->leaf_key, a->key, DAYS_LEAF);
+    struct extension names = {NID_subject_alt_name, alt};
+    X509 *c = make_certificate(name, names, a->own, a->leaf_key, a->key, DAYS_LEAF);
     l = c ? calloc(1, sizeof(*l)) : NULL;
     if (!l) {
         X509_free(c);
@@ -151,10 +152,14 @@ static int choose_http1(SSL *ssl, const unsigned char **out, unsigned char *out_
     return SSL_TLSEXT_ERR_NOACK;
 }
 
-SSL *authority_accept(struct authority *a, const char *name) {
+int authority_use(struct authority *a, SSL *ssl, const char *name) {
     X509 *leaf = leaf_for(a, name);
-    SSL *ssl = leaf ? SSL_new(a->accept) : NULL;
-    if (ssl && SSL_use_certificate(ssl, leaf) == 1 && SSL_use_PrivateKey(ssl, a->leaf_key) == 1) {
+    return leaf && SSL_use_certificate(ssl, leaf) == 1 && SSL_use_PrivateKey(ssl, a->leaf_key) == 1;
+}
+
+SSL *authority_accept(struct authority *a, const char *name) {
+    SSL *ssl = SSL_new(a->accept);
+    if (ssl && authority_use(a, ssl, name)) {
         SSL_set_accept_state(ssl);
         return ssl;
     }
@@ -175,18 +180,33 @@ static int open_accept(struct authority *a, struct err *err) {
     return 0;
 }
 
-struct authority *authority_new(const char *name, struct err *err) {
+static struct authority *authority_create(const char *name, struct extension more,
+                                          struct err *err) {
     struct authority *a = xnew(struct authority);
     a->key = EVP_EC_gen("P-256");
     a->leaf_key = EVP_EC_gen("P-256");
     a->own =
-        a->key && a->leaf_key ? make_certificate(name, NULL, NULL, a->key, a->key, DAYS_OWN) : NULL;
+        a->key && a->leaf_key ? make_certificate(name, more, NULL, a->key, a->key, DAYS_OWN) : NULL;
     if (!a->own)
         err_ssl(err, "cannot create a certificate authority");
     if (a->own && open_accept(a, err) == 0)
         return a;
     authority_free(a);
     return NULL;
+}
+
+struct authority *authority_new(const char *name, struct err *err) {
+    return authority_create(name, (struct extension){0}, err);
+}
+
+struct authority *authority_new_for(const char *domain, struct err *err) {
+    char name[NAME_SIZE + 8], names[NAME_SIZE + 128];
+    snprintf(name, sizeof(name), "Carrel %s", domain);
+    snprintf(names, sizeof(names),
+             "critical,permitted;DNS:%s,permitted;DNS:localhost,excluded;IP:0.0.0.0/0.0.0.0,"
+             "excluded;IP:::/::",
+             domain);
+    return authority_create(name, (struct extension){NID_name_constraints, names}, err);
 }
 
 void authority_free(struct authority *a) {

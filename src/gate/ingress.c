@@ -3,11 +3,9 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <openssl/err.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -15,6 +13,7 @@
 #include "base/parse.h"
 #include "gate/channel.h"
 #include "gate/ingress_head.h"
+#include "gate/ingress_tls.h"
 
 enum {
     HEAD_SIZE = 16384,
@@ -60,8 +59,7 @@ struct ingress {
     const struct ingress_hooks *hooks;
     void *arg;
     struct ingress_config config;
-    SSL_CTX *tls;                   /* NULL: no TLS */
-    struct timespec certificate_of; /* when the file that `tls` was made from was changed */
+    struct ingress_tls *tls;
     int sock;
     uint16_t port; /* see ingress_port() */
     struct loop_watch *watch;
@@ -139,7 +137,7 @@ static void ingress_refuse(struct visit *v, int status, const char *why) {
 static const char *cookie_rules(const struct visit *v) {
     if (ingress_in_frame(&v->head))
         return "SameSite=None; Secure; Partitioned";
-    return v->ingress->tls ? "SameSite=Strict; Secure" : "SameSite=Strict";
+    return ingress_tls_wanted(v->ingress->tls) ? "SameSite=Strict; Secure" : "SameSite=Strict";
 }
 
 /* Moves a token from the URL into a cookie of this host. */
@@ -440,47 +438,8 @@ static void on_client(void *arg) {
 
 /* ---- TLS ---- */
 
-static int tls_failed(struct err *err, const char *what, const char *path) {
-    char why[256];
-    ERR_error_string_n(ERR_get_error(), why, sizeof(why));
-    return err_set(err, ERR_INVALID, "cannot use the %s in '%s': %s", what, path, why);
-}
-
-/* Reads the files again if they were changed. Keeps what it has if they cannot be used. */
-static int tls_open(struct ingress *g, struct err *err) {
-    const char *certificate = g->config.certificate, *key = g->config.key;
-    struct stat st;
-    if (!*certificate)
-        return 0;
-    if (stat(certificate, &st) < 0)
-        return err_sys(err, "cannot read the certificate '%s'", certificate);
-    if (g->tls && st.st_mtim.tv_sec == g->certificate_of.tv_sec &&
-        st.st_mtim.tv_nsec == g->certificate_of.tv_nsec)
-        return 0;
-    ERR_clear_error();
-    SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
-    int r = 0;
-    if (!ctx || !SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) ||
-        SSL_CTX_use_certificate_chain_file(ctx, certificate) != 1)
-        r = tls_failed(err, "certificate", certificate);
-    else if (SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1 ||
-             SSL_CTX_check_private_key(ctx) != 1)
-        r = tls_failed(err, "private key", key);
-    if (r < 0) {
-        SSL_CTX_free(ctx);
-        return r;
-    }
-    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION);
-    SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_free(g->tls);
-    g->tls = ctx;
-    g->certificate_of = st.st_mtim;
-    return 0;
-}
-
 static void tls_begin(struct visit *v) {
-    SSL *ssl = alloc_check(SSL_new(v->ingress->tls));
-    SSL_set_accept_state(ssl);
+    SSL *ssl = alloc_check(ingress_tls_accept(v->ingress->tls));
     channel_secure(&v->client, ssl, NULL, 0);
     v->state = STATE_TLS;
 }
@@ -506,7 +465,7 @@ static void visit_new(struct ingress *g, int fd) {
         visit_end(v);
         return;
     }
-    if (g->tls)
+    if (ingress_tls_wanted(g->tls))
         tls_begin(v);
     loop_timer_start(v->timer, HEAD_MS, 0);
     channel_listen(&v->client, true);
@@ -516,7 +475,8 @@ static void on_accept(void *arg, unsigned events) {
     struct ingress *g = arg;
     struct err err;
     (void)events;
-    (void)tls_open(g, &err); /* a renewed certificate; a file being written is read next time */
+    (void)ingress_tls_open(
+        g->tls, &err); /* a renewed certificate; a file being written is read next time */
     for (int i = 0; i < ACCEPTS; i++) {
         int fd = accept4(g->sock, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
@@ -532,6 +492,7 @@ struct ingress *ingress_new(struct loop *loop, const struct ingress_hooks *hooks
                             const struct ingress_config *config) {
     struct ingress *g = xnew(struct ingress);
     *g = (struct ingress){.loop = loop, .hooks = hooks, .arg = arg, .config = *config, .sock = -1};
+    g->tls = ingress_tls_new(config);
     return g;
 }
 
@@ -542,7 +503,7 @@ void ingress_free(struct ingress *g) {
         visit_free(g->visits);
     loop_watch_free(g->watch);
     close_fd(&g->sock);
-    SSL_CTX_free(g->tls);
+    ingress_tls_free(g->tls);
     free(g);
 }
 
@@ -590,8 +551,8 @@ int ingress_listen(struct ingress *g, const char *where, struct err *err) {
         return 0;
     if (read_where(*where ? where : INGRESS_DEFAULT, &a, err) < 0)
         return -1;
-    if (tls_open(g, err) < 0)
-        return err_remedy(err, "see [gate] certificate and certificate_key in carrel.conf");
+    if (ingress_tls_open(g->tls, err) < 0)
+        return -1;
     int sock DEFER_CLOSE = listen_above(&a, *where ? 0 : INGRESS_SPARE);
     g->port = ntohs(a.sin_port);
     if (sock < 0) {

@@ -20,6 +20,8 @@
 enum { INGRESS_CONNECTIONS = 512, INGRESS_TOKEN_MAX = 80 };
 #define INGRESS_DEFAULT "127.0.0.1:7071"
 enum { INGRESS_SPARE = 100 }; /* ports above the default that are tried if it is taken */
+/* As certificate: certificates of an authority of the daemon's own. */
+#define INGRESS_OWN "own"
 
 struct ingress;
 
@@ -45,7 +47,8 @@ struct ingress_hooks {
 
 struct ingress_config {
     const char *domain;            /* of host names beside those below ".localhost"; "": none */
-    const char *certificate, *key; /* files in PEM for TLS, read again once changed; "": no TLS */
+    const char *certificate, *key; /* files in PEM for TLS, or INGRESS_OWN; "": no TLS */
+    const char *home, *run;        /* directories for the keys and the certificate of INGRESS_OWN */
 };
 
 /* The texts of the configuration must stay valid. */

@@ -24,6 +24,7 @@ enum conf_type {
     CONF_ACTION,
     CONF_INTERNET,
     CONF_DOMAIN,
+    CONF_CERTIFICATE,
     CONF_STEPS,
     CONF_WORD,
     CONF_LOGIN_URL,
@@ -144,9 +145,10 @@ static const struct key keys[] = {
     {"gate", "domain", CONF_DOMAIN, AT(domain), "", 0, 0,
      "domain below which exposed ports have host names, PORT-MACHINE.DOMAIN, for clients on other "
      "hosts; its names must lead to the address of `ingress`"},
-    {"gate", "certificate", CONF_PATH, AT(certificate), "", 0, 0,
+    {"gate", "certificate", CONF_CERTIFICATE, AT(certificate), "", 0, 0,
      "file in PEM with a certificate for the names of exposed ports, such as *.DOMAIN, and its "
-     "chain: they are served with TLS; read again once it is changed"},
+     "chain: they are served with TLS; read again once it is changed; own: by an authority of "
+     "Carrel's own, see docs/reference/tls.md"},
     {"gate", "certificate_key", CONF_PATH, AT(certificate_key), "", 0, 0,
      "file in PEM with the private key of `certificate`"},
     {"e2b", "image", CONF_WORD, AT(e2b_image), "host", 0, 0,
@@ -401,6 +403,8 @@ static int set_value(const struct key *k, struct conf *c, const char *value, str
         if (strcmp(value, "deny") != 0 && strcmp(value, "ask") != 0 && strcmp(value, "allow") != 0)
             return err_set(err, ERR_INVALID, "'%.40s' must be deny, ask or allow", value);
         return set_text(text, value, err);
+    case CONF_CERTIFICATE:
+        return strcmp(value, "own") == 0 ? set_text(text, value, err) : set_path(text, value, err);
     case CONF_DOMAIN:
         return set_domain(text, value, err);
     case CONF_WORD:
@@ -612,6 +616,7 @@ static const char *const type_names[] = {
     [CONF_STEPS] = "word",           [CONF_WORD] = "text",     [CONF_PROVIDER] = "lines",
     [CONF_LOGIN_URL] = "text",       [CONF_MODEL] = "lines",   [CONF_ALIAS] = "lines",
     [CONF_AGENT] = "text",           [CONF_INTERNET] = "word", [CONF_DOMAIN] = "domain",
+    [CONF_CERTIFICATE] = "path",
 };
 
 static bool put_range(const struct key *k, struct buf *ret) {

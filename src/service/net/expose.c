@@ -181,7 +181,9 @@ static const struct ingress_hooks hooks = {only_port, expose_check, is_open, dia
 struct ingress *expose_new(struct service *s) {
     const struct ingress_config config = {.domain = s->conf->domain,
                                           .certificate = s->conf->certificate,
-                                          .key = s->conf->certificate_key};
+                                          .key = s->conf->certificate_key,
+                                          .home = s->place->home,
+                                          .run = s->place->run};
     return ingress_new(s->loop, &hooks, s, &config);
 }
 

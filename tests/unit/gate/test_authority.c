@@ -82,6 +82,27 @@ static void it_is_the_same_after_it_was_kept(void **state) {
     authority_free(back);
 }
 
+static void one_for_a_domain_is_accepted_for_no_other_name(void **state) {
+    static const char *const inside[] = {"a.boxes.example.com", "a.b.boxes.example.com",
+                                         "a.localhost"};
+    static const char *const outside[] = {"example.com", "www.example.com", "xboxes.example.com",
+                                          "boxes.example.com.org", "localhosts"};
+    (void)state;
+    struct authority *a = authority_new_for("boxes.example.com", &err);
+    struct authority *any = authority_new("carrel test", &err);
+    assert_non_null(a);
+    for (size_t i = 0; i < sizeof(inside) / sizeof(*inside); i++)
+        assert_true(accepts(a, a, inside[i], inside[i], false));
+    for (size_t i = 0; i < sizeof(outside) / sizeof(*outside); i++) {
+        assert_true(accepts(any, any, outside[i], outside[i], false));
+        assert_false(accepts(a, a, outside[i], outside[i], false));
+    }
+    assert_false(accepts(a, a, "203.0.113.7", "203.0.113.7", true));
+    assert_false(accepts(a, a, "2001:db8::1", "2001:db8::1", true));
+    authority_free(any);
+    authority_free(a);
+}
+
 static void what_is_no_authority_is_refused(void **state) {
     (void)state;
     assert_null(authority_read("", &err));
@@ -105,5 +126,6 @@ static void many_names_keep_a_bounded_number(void **state) {
 
 UNIT_MAIN(cmocka_unit_test(whoever_trusts_it_accepts_its_names),
           cmocka_unit_test(it_is_the_same_after_it_was_kept),
+          cmocka_unit_test(one_for_a_domain_is_accepted_for_no_other_name),
           cmocka_unit_test(what_is_no_authority_is_refused),
           cmocka_unit_test(many_names_keep_a_bounded_number))
