@@ -161,6 +161,15 @@ test-deb: setup-test deb
 	@scripts/deb $(BUILD)/deb-again >/dev/null
 	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/debian/packages.py
 
+# A container image of the daemon with that package, in build/container, from packages of Debian's mirror.
+container: setup-container deb
+	@scripts/container $(BUILD)/container "$$(ls -t $(BUILD)/deb/carrel_*.deb | head -n 1)"
+
+# The same twice, which must give the same bytes; then the daemon in it, as a container runtime starts it.
+test-container: setup-test container
+	@scripts/container $(BUILD)/container-again "$$(ls -t $(BUILD)/deb/carrel_*.deb | head -n 1)" >/dev/null
+	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/debian/container.py
+
 # The release tarball of the last commit.
 dist:
 	@scripts/dist $(BUILD)
@@ -183,4 +192,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade test-console web screenshots sdk deb test-deb dist lint format install uninstall clean
+.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade test-console web screenshots sdk deb test-deb container test-container dist lint format install uninstall clean
