@@ -107,6 +107,8 @@ void api_forward(struct call *c);
 void api_desktop_start(struct call *c);
 void api_desktop_screenshot(struct call *c);
 void api_desktop_input(struct call *c);
+/* desktop_watch.c */
+void api_desktop_watch(struct call *c);
 /* net.c */
 void api_net_show(struct call *c);
 void api_net_add(struct call *c);

@@ -273,6 +273,13 @@ const struct route routes[] = {
      "Click, move, scroll, type text or press keys; answers when the X server has read the input",
      "-X POST $URL/v1/machines/$M/desktop/input -d '{\"action\":\"click\",\"x\":100,\"y\":200}'",
      api_desktop_input, NULL},
+    {"GET", M "/desktop/watch", "desktop_watch", SCOPE_RUN, BODY_NONE, NULL, NULL, 101,
+     "application/octet-stream",
+     "Open a desktop that runs as a WebSocket, for noVNC: binary messages are bytes of RFB 3.8 "
+     "without a password; pixels are raw, and the clipboard is dropped",
+     "-N --max-time 2 -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: "
+     "13' -H 'Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==' $URL/v1/machines/$M/desktop/watch",
+     api_desktop_watch, NULL},
     {"GET", M "/grants", "grant_list", SCOPE_READ, BODY_NONE, NULL, &grants_schema, 200, NULL,
      "List grants: directories, files, variables, secrets, repositories and databases",
      "$URL/v1/machines/$M/grants", api_grant_list, NULL},

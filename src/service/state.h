@@ -138,6 +138,7 @@ struct service {
     struct trimming *trimming; /* set while old data is deleted */
     uint64_t trim_again_ms, changesets_look_ms;
     struct desktop_act *desktops; /* operations on desktops, in progress (desktop/desktop.c) */
+    struct desktop_watch *desktop_watches; /* viewers of desktops (desktop/watch.c) */
     struct event_watch *watches, *walk;
     uint32_t watch_ids;
     char last_owner[STORE_NAME_SIZE]; /* owner of the last caller; empty: none yet */

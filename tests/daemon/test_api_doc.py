@@ -115,6 +115,8 @@ def prepare(daemon, route, line, where):
     if "/forward/" in line:
         x = daemon.background(names["M"], "python3 -c 'import socket; s = socket.create_server((\"127.0.0.1\", 5432)); print(1, flush=True); s.accept()[0].recv(1)'")
         daemon.until(lambda: daemon.get(f"/v1/machines/{names['M']}/execs/{x}/output", raw=True))
+    if "/desktop/watch" in line:
+        daemon.post(f"/v1/machines/{names['M']}/desktop")
     if "/transfers/" in line:
         names["DOWNLOAD"], names["UPLOAD"] = (daemon.ticket(way) for way in ("download", "upload"))
     return names

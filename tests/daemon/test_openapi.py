@@ -230,9 +230,9 @@ BODIES = {"image_layers": {"digests": ["sha256:" + 64 * "0"]}, "machine_hibernat
           "net_add": {"target": "https://a.example/v1", "methods": "GET", "rate": "1M"},
           "snap": {"name": "good"}, "rewind": {"step": "1"}, "fork": {"step": "1", "count": 2},
           "file_write": b"x", "tar_write": b"\0" * 1024, "exec_stdin": b"x"}
-# The first three stay open: test_bad_input.py and test_forward.py have their refusals. The next one copies all that
+# The first four stay open: test_bad_input.py, test_forward.py and test_desktop.py have their refusals. The next one copies all that
 # a machine sees, which here is the whole host: tests/image has it. The last one boots a kernel: tests/vm has it.
-ENDLESS = ("terminal", "file_watch", "forward", "image_snap", "machine_move")
+ENDLESS = ("terminal", "file_watch", "forward", "desktop_watch", "image_snap", "machine_move")
 
 
 def a_tree():

@@ -25,6 +25,7 @@ OPERATIONS: Dict[str, Tuple[str, str, Tuple[str, ...]]] = {
     "desktop_start": ("POST", "/v1/machines/{machine}/desktop", ()),
     "desktop_screenshot": ("GET", "/v1/machines/{machine}/desktop/screenshot", ()),
     "desktop_input": ("POST", "/v1/machines/{machine}/desktop/input", ()),
+    "desktop_watch": ("GET", "/v1/machines/{machine}/desktop/watch", ()),
     "grant_list": ("GET", "/v1/machines/{machine}/grants", ()),
     "grant_add": ("POST", "/v1/machines/{machine}/grants", ()),
     "grant_diff": ("GET", "/v1/machines/{machine}/grants/{grant}/diff", ()),

@@ -1645,6 +1645,8 @@ export interface Operations {
   desktop_screenshot: { params: { machine: string }; body: undefined; answer: Uint8Array; event: never };
   /** Click, move, scroll, type text or press keys; answers when the X server has read the input */
   desktop_input: { params: { machine: string }; body: DesktopInput; answer: Desktop; event: never };
+  /** Open a desktop that runs as a WebSocket, for noVNC: binary messages are bytes of RFB 3.8 without a password; pixels are raw, and the clipboard is dropped */
+  desktop_watch: { params: { machine: string }; body: undefined; answer: Uint8Array; event: never };
   /** List grants: directories, files, variables, secrets, repositories and databases */
   grant_list: { params: { machine: string }; body: undefined; answer: Grants; event: never };
   /** Add a grant; a token needs the scope admin */
@@ -1866,6 +1868,7 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   desktop_start: ["POST", "/v1/machines/{machine}/desktop"],
   desktop_screenshot: ["GET", "/v1/machines/{machine}/desktop/screenshot"],
   desktop_input: ["POST", "/v1/machines/{machine}/desktop/input"],
+  desktop_watch: ["GET", "/v1/machines/{machine}/desktop/watch"],
   grant_list: ["GET", "/v1/machines/{machine}/grants"],
   grant_add: ["POST", "/v1/machines/{machine}/grants"],
   grant_diff: ["GET", "/v1/machines/{machine}/grants/{grant}/diff"],

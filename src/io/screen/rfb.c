@@ -46,6 +46,7 @@ struct rfb {
     bool ready, asked, broken;
     uint64_t wanted, came; /* pixels of the present question */
     uint64_t budget;       /* bytes that the server may still send */
+    struct buf *show;      /* of a viewer; or NULL */
 };
 
 struct rfb *rfb_new(void) {
@@ -171,12 +172,18 @@ static void rfb_next_rect(struct rfb *r) {
     rfb_next_message(r);
 }
 
+/* Copies a checked part to the viewer, if there is one. */
+static int rfb_copy(struct rfb *r, const uint8_t *bytes, size_t n, struct err *err) {
+    return !r->show || buf_add(r->show, bytes, n) ? 0 : rfb_bad(err, "more than the viewer takes");
+}
+
 static int rfb_update(struct rfb *r, struct err *err) {
-    if (!r->pixels)
+    const uint8_t head[] = {0, 0, r->head[1], r->head[2]};
+    if (!r->pixels && !r->show)
         return rfb_bad(err, "pixels that nobody asked for");
     r->rects = u16(r->head + 1);
     rfb_next_rect(r);
-    return 0;
+    return rfb_copy(r, head, sizeof(head), err);
 }
 
 static int rfb_rect(struct rfb *r, struct err *err) {
@@ -189,6 +196,8 @@ static int rfb_rect(struct rfb *r, struct err *err) {
     r->rect.x = x, r->rect.y = y, r->rect.w = w, r->rect.h = h;
     r->rect.at = 0;
     r->came += (uint64_t)w * h;
+    if (rfb_copy(r, r->head, RECT_BYTES, err) < 0)
+        return -1;
     if (w && h)
         rfb_go(r, RFB_ROWS, 0);
     else
@@ -233,15 +242,18 @@ static size_t rfb_least(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* Copies pixels of one row of the rectangle. Returns the number of bytes used. */
-static size_t rfb_take_row(struct rfb *r, const uint8_t *bytes, size_t n) {
+/* Takes pixels of one row of the rectangle. Returns the number of bytes used, or -1. */
+static ssize_t rfb_take_row(struct rfb *r, const uint8_t *bytes, size_t n, struct err *err) {
     size_t row = (size_t)r->rect.w * RFB_PIXEL_BYTES, in_row = r->rect.at % row;
     size_t y = r->rect.y + r->rect.at / row, part = rfb_least(n, row - in_row);
-    memcpy(r->pixels + (y * r->width + r->rect.x) * RFB_PIXEL_BYTES + in_row, bytes, part);
+    if (r->pixels)
+        memcpy(r->pixels + (y * r->width + r->rect.x) * RFB_PIXEL_BYTES + in_row, bytes, part);
+    if (rfb_copy(r, bytes, part, err) < 0)
+        return -1;
     r->rect.at += part;
     if (r->rect.at == row * r->rect.h)
         rfb_next_rect(r);
-    return part;
+    return (ssize_t)part;
 }
 
 static size_t rfb_take_skipped(struct rfb *r, size_t n) {
@@ -277,7 +289,7 @@ int rfb_take(struct rfb *r, const uint8_t *bytes, size_t n, struct err *err) {
     while (n > 0) {
         ssize_t used;
         if (r->state == RFB_ROWS)
-            used = (ssize_t)rfb_take_row(r, bytes, n);
+            used = rfb_take_row(r, bytes, n, err);
         else if (r->state == RFB_NAME || r->state == RFB_SKIP)
             used = (ssize_t)rfb_take_skipped(r, n);
         else
@@ -311,17 +323,28 @@ unsigned rfb_height(const struct rfb *r) {
 
 /* ---- questions and input ---- */
 
+void rfb_show(struct rfb *r, struct buf *to) {
+    r->show = to;
+}
+
+/* Lets the server send one more picture. */
+bool rfb_want(struct rfb *r, bool changed, struct rfb_area area) {
+    uint8_t m[10] = {3, changed};
+    rfb_put16(m + 2, area.x);
+    rfb_put16(m + 4, area.y);
+    rfb_put16(m + 6, area.width);
+    rfb_put16(m + 8, area.height);
+    r->budget = (uint64_t)r->width * r->height * RFB_PIXEL_BYTES + SLACK;
+    return buf_add(&r->out, m, sizeof(m));
+}
+
 bool rfb_ask(struct rfb *r, bool fence) {
     unsigned w = fence ? 1 : r->width, h = fence ? 1 : r->height;
-    uint8_t m[10] = {3, 0};
-    rfb_put16(m + 6, w);
-    rfb_put16(m + 8, h);
     if (!r->pixels)
         r->pixels = xcalloc((size_t)r->width * r->height, RFB_PIXEL_BYTES);
     r->wanted = (uint64_t)w * h;
     r->came = 0;
-    r->budget = (uint64_t)r->width * r->height * RFB_PIXEL_BYTES + SLACK;
-    r->asked = buf_add(&r->out, m, sizeof(m));
+    r->asked = rfb_want(r, false, (struct rfb_area){0, 0, w, h});
     return r->asked;
 }
 

@@ -3,7 +3,8 @@
  *
  * The server is a program of a machine, so every size, rectangle and message is checked. It may
  * send little more than what was asked for. Only the security type None and raw pixels are used,
- * and text of the clipboard is skipped. Pure: no descriptors, no time.
+ * and text of the clipboard is skipped. Pixels go to a picture (rfb_ask) or to a viewer (rfb_want).
+ * Pure: no descriptors, no time.
  */
 #pragma once
 
@@ -57,6 +58,17 @@ bool rfb_is_answered(const struct rfb *r);
 const uint8_t *rfb_pixels(const struct rfb *r);
 /* Gives the pixels to the caller, who must free() them. The connection is over then. */
 uint8_t *rfb_pixels_take(struct rfb *r);
+
+/* An area of the screen. */
+struct rfb_area {
+    unsigned x, y, width, height;
+};
+
+/* Copies all further updates of the screen to `to`, which gets no more bytes than rfb_take() and
+ * 16. Other messages are dropped. Not together with rfb_ask(). */
+void rfb_show(struct rfb *r, struct buf *to);
+/* Asks for pixels of an area, or for those that changed. False: too much waits to be sent. */
+bool rfb_want(struct rfb *r, bool changed, struct rfb_area area);
 
 /* False: too much input waits to be sent. buttons: those that are pressed. */
 bool rfb_point(struct rfb *r, unsigned buttons, unsigned x, unsigned y);
