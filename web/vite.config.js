@@ -14,15 +14,17 @@ const compress = {
   },
 };
 
-// The licences of the packages whose code is in the page, in a file beside it.
+// The licences of the packages whose code is in the page, in a file beside it. Some have more than one.
+const licensesMore = { "@novnc/novnc": ["docs/LICENSE.MPL-2.0", "vendor/pako/LICENSE"] };
 const licenses = {
   name: "licenses",
   writeBundle(options) {
     const { dependencies } = JSON.parse(readFileSync("package.json"));
     const texts = [...Object.keys(dependencies), "@preact/signals-core"].map((name) => {
       const folder = `node_modules/${name}`;
-      const file = readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry));
-      return `${name}\n\n${readFileSync(`${folder}/${file}`, "utf8")}`;
+      const first = readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry));
+      const files = [first, ...(licensesMore[name] ?? [])];
+      return `${name}\n\n${files.map((file) => readFileSync(`${folder}/${file}`, "utf8")).join("\n\n")}`;
     });
     writeFileSync(`${options.dir}/licenses.txt`, texts.join("\n\n"));
   },

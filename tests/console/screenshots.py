@@ -16,6 +16,7 @@ sys.path[:0] = [str(here), str(here.parent), str(here.parent / "daemon")]
 
 from browser import Browser, missing  # noqa: E402
 from console import ConsoleDaemon  # noqa: E402
+from screens import HAS_DESKTOP  # noqa: E402
 from worker import carrel, console_command  # noqa: E402
 
 LOOKS = {
@@ -51,6 +52,9 @@ def fill(daemon, home):
     site = daemon.machine(name="site")
     daemon.post(f"/v1/machines/{site}/execs", {"argv": ["python3", "-m", "http.server", "8000"], "background": True})
     daemon.post(f"/v1/machines/{site}/exposures", {"port": 8000, "public": True})
+    if HAS_DESKTOP:
+        daemon.post(f"/v1/machines/{site}/desktop")
+        daemon.background(site, "DISPLAY=:0 xmessage -geometry 500x300+50+60 'Shall the site go live?'")
     daemon.post(f"/v1/machines/{site}/execs", {"command": "PS1='$ ' bash --norc", "terminal": True, "background": True})
     plan = {"items": [{"text": "look at the program", "status": "done"}, {"text": "greet politely", "status": "doing"},
                       {"text": "prove it", "status": "todo"}]}
@@ -73,7 +77,7 @@ def fill(daemon, home):
     return {**{p: p for p in ("machines", "approvals", "runs", "audit", "models", "images", "secrets", "tokens", "host")},
             "review": f"review/{machine}", "reviews": "review", "run": f"runs/{run}", "machine": f"machines/{machine}",
             **{tab: f"machines/{machine}?tab={tab}" for tab in ("files", "commands")},
-            "network": f"machines/{asks}?tab=network", "terminals": f"machines/{site}?tab=terminals",
+            "network": f"machines/{asks}?tab=network", "terminals": f"machines/{site}?tab=terminals", "desktop": f"machines/{site}?tab=desktop",
             "grants": f"machines/{site}?tab=grants&preview=8000"}
 
 
@@ -86,6 +90,8 @@ def shoot(browser, link, look, routes, folder):
         tab.until("!document.querySelector('main').textContent.includes('Loading')")
         if name in ("models", "host"):
             tab.until("document.querySelectorAll('.plot canvas').length > 1")
+        if name == "desktop" and HAS_DESKTOP:
+            tab.reads("The clipboard is not shared.")
         if name == "host":
             tab.waitForTimeout(5000)  # a plot needs some samples
         tab.waitForTimeout(300)

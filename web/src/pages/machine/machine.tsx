@@ -8,6 +8,7 @@ import { confirmDialog } from "../../ui/dialog";
 import { bytes, shown, time } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Commands } from "./commands";
+import { Desktop } from "./desktop";
 import { Files } from "./files";
 import { Grants } from "./grants";
 import { NetworkPart } from "./network";
@@ -23,6 +24,7 @@ const tabs: { name: string; title: string; show: FunctionComponent<PartProps> }[
   { name: "timeline", title: "Timeline", show: Timeline },
   { name: "terminals", title: "Terminals", show: Terminals },
   { name: "commands", title: "Commands", show: Commands },
+  { name: "desktop", title: "Desktop", show: Desktop },
   { name: "files", title: "Files", show: Files },
   { name: "network", title: "Network", show: NetworkPart },
   { name: "grants", title: "Grants and ports", show: Grants },
