@@ -23,6 +23,8 @@ static const struct field rule_view[] = {
     {"hold_ms", SHOW_NUMBER, 0, "ask: how long a request waits for approval"},
     {"expires", SHOW_NUMBER, 0, "when the rule is deleted, in milliseconds since 1970"},
     {"preset", SHOW_TEXT, 0, NULL},
+    {"from", SHOW_TEXT, 0,
+     "who gave the rule: client (of E2B) or conf (carrel.conf); absent: the owner"},
     {"trusted", SHOW_FLAG, 0, NULL},
     {"tainted", SHOW_FLAG, 0, NULL},
 };

@@ -200,6 +200,10 @@ static int check_rule(const struct policy_rule *r, struct err *err) {
     return 0;
 }
 
+static int too_many_rules(struct err *err) {
+    return err_set(err, ERR_LIMIT, "a machine can have at most %d network rules", POLICY_RULES_MAX);
+}
+
 int policy_add(struct policy *p, struct policy_rule *rule, struct err *err) {
     if (check_rule(rule, err) < 0)
         return -1;
@@ -207,12 +211,31 @@ int policy_add(struct policy *p, struct policy_rule *rule, struct err *err) {
         if (same_target(&p->rules[i], rule))
             remove_at(p, i);
     if (p->count == POLICY_RULES_MAX)
-        return err_set(err, ERR_LIMIT, "a machine can have at most %d network rules",
-                       POLICY_RULES_MAX);
+        return too_many_rules(err);
     struct policy_rule *grown = xrealloc(p->rules, p->count + 1, sizeof(*grown));
     p->rules = grown;
     rule->id = ++p->last_id;
     p->rules[p->count++] = *rule;
+    return 0;
+}
+
+int policy_set_given(struct policy *p, const struct policy *given, struct err *err) {
+    size_t kept = 0, count = given->count;
+    for (size_t i = 0; i < p->count; i++)
+        kept += !p->rules[i].from[0];
+    if (kept + count > POLICY_RULES_MAX)
+        return too_many_rules(err);
+    struct policy_rule *rules = xcalloc(kept + count + 1, sizeof(*rules));
+    for (size_t i = 0; i < count; i++) {
+        rules[i] = given->rules[i];
+        rules[i].id = ++p->last_id;
+    }
+    for (size_t i = 0; i < p->count; i++)
+        if (!p->rules[i].from[0])
+            rules[count++] = p->rules[i];
+    free(p->rules);
+    p->rules = rules;
+    p->count = count;
     return 0;
 }
 

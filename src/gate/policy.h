@@ -28,7 +28,8 @@ enum {
     POLICY_METHODS_SIZE = 64,
     POLICY_QUERY_SIZE = 256
 };
-enum { POLICY_TARGET_SIZE = NAME_SIZE + POLICY_PATH_SIZE + 24, POLICY_PRESET_SIZE = 16 };
+enum { POLICY_TARGET_SIZE = NAME_SIZE + POLICY_PATH_SIZE + 24 };
+enum { POLICY_PRESET_SIZE = 16, POLICY_FROM_SIZE = 16 };
 enum { POLICY_HOLD_MS = 120000, POLICY_HOLD_MAX_MS = 290000 };
 
 enum policy_action { POLICY_DENY, POLICY_ALLOW, POLICY_ASK };
@@ -58,6 +59,9 @@ struct policy_rule {
     uint64_t hold_ms;                  /* POLICY_ASK: how long a request waits; 0: POLICY_HOLD_MS */
     int64_t expires_ms;                /* ms since 1970; 0: never */
     char preset[POLICY_PRESET_SIZE];   /* the preset that added the rule; empty: none */
+    /* "client": a client whose network carrel.conf limits gave the rule. "conf": carrel.conf did.
+     * Empty: the owner. */
+    char from[POLICY_FROM_SIZE];
     bool trusted;        /* data from this target does not taint; presets are trusted too */
     bool tainted;        /* the rule also applies once the machine is tainted */
     uint64_t bytes_used; /* bytes counted since the daemon started */
@@ -101,6 +105,9 @@ int policy_methods_read(const char *text, char ret[POLICY_METHODS_SIZE], struct 
 /* Adds the rule as the newest and removes an older one with the same target and methods. */
 int policy_add(struct policy *p, struct policy_rule *rule, struct err *err);
 struct policy_rule *policy_find(const struct policy *p, uint64_t id); /* NULL: no such rule */
+/* Replaces the rules that have `from` by those of `given`. These become the oldest, so that what
+ * the owner decided wins over them. Nothing changes if there are too many. */
+int policy_set_given(struct policy *p, const struct policy *given, struct err *err);
 /* Removes the rule with this id; ERR_NOT_FOUND if it does not exist. */
 int policy_remove(struct policy *p, uint64_t id, struct err *err);
 

@@ -25,6 +25,7 @@ static const struct member {
     {"hold_ms", KIND_NUMBER, AT(hold_ms)},
     {"expires", KIND_TIME, AT(expires_ms)},
     {"preset", KIND_TEXT, AT(preset)},
+    {"from", KIND_TEXT, AT(from)},
     {"trusted", KIND_FLAG, AT(trusted)},
     {"tainted", KIND_FLAG, AT(tainted)},
 };

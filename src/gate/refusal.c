@@ -14,10 +14,13 @@
 enum { PHRASE_MAX = 340, WHY_SIZE = 512 };
 
 enum remedy remedy_of(const struct policy_answer *a) {
-    return a->by_taint                      ? REMEDY_TAINT
-           : !a->rule                       ? REMEDY_ALLOW
-           : a->rule->action == POLICY_DENY ? REMEDY_RULE
-                                            : REMEDY_NONE;
+    if (a->by_taint)
+        return REMEDY_TAINT;
+    if (!a->rule)
+        return REMEDY_ALLOW;
+    if (a->rule->action != POLICY_DENY)
+        return REMEDY_NONE;
+    return strcmp(a->rule->from, "conf") == 0 ? REMEDY_CONF : REMEDY_RULE;
 }
 
 bool refusal_wants_json(const struct http_head *h) {
@@ -48,6 +51,10 @@ static const struct {
     [REMEDY_NONE] = {"", ""},
     [REMEDY_ALLOW] = {"the owner of this machine can allow this host: ", "carrel net %m allow %t"},
     [REMEDY_RULE] = {"the owner of this machine can delete the rule: ", "carrel net %m rm %r"},
+    [REMEDY_CONF] =
+        {"the key internet in the section [e2b] of carrel.conf denies it, but the owner of "
+         "this machine can allow this host: ",
+         "carrel net %m allow %t"},
     [REMEDY_LOCAL] = {"the owner of this machine can allow such an address: ",
                       "carrel net %m allow --local %t"},
     [REMEDY_TAINT] = {"the owner of this machine can allow this host also after that: ",

@@ -16,6 +16,7 @@ enum remedy {
     REMEDY_NONE,         /* the request itself is wrong: no command of the owner helps */
     REMEDY_ALLOW,        /* no rule allows the host */
     REMEDY_RULE,         /* a rule denies the host */
+    REMEDY_CONF,         /* a rule of carrel.conf denies the host */
     REMEDY_LOCAL,        /* the address of the host is not public */
     REMEDY_TAINT,        /* the machine is guarded and tainted */
     REMEDY_APPROVE,      /* nobody approved the request in time, or too many wait */

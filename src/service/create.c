@@ -647,7 +647,8 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     }
     net_inherit_rules(source_of(s, r), &policy);
     if (net_add_rules(s, row.owner, row.image, &r->net, &policy, &err) < 0 ||
-        net_add_rules(s, row.owner, row.image, &r->allowed_net, &policy, &err) < 0 ||
+        (r->allowed_net.count &&
+         net_set_given(s, row.owner, row.image, &r->allowed_net, &policy, &err) < 0) ||
         (wants_models(r) && net_add_models(&policy, &err) < 0)) {
         done(arg, NULL, &err);
         return;

@@ -59,6 +59,7 @@ struct volume_snap_request {
 struct net_request {
     const char *action;  /* default: allow */
     const char *target;  /* host or URL as in gate/policy.h, or the name of a preset */
+    const char *from;    /* as in gate/policy.h; NULL: the owner */
     const char *methods; /* "GET,POST" */
     bool local, trusted, tainted;
     struct given bytes, rate, hold, ttl; /* ms */
@@ -113,7 +114,8 @@ struct machine_request {
     } from;                  /* source of a fork */
     const char *source;      /* a machine, MACHINE@STEP or an image, for service_create_from() */
     /* Set by the front end, not part of the body. */
-    struct rows allowed_net; /* like `net`: rules that carrel.conf allows to every caller */
+    struct rows allowed_net; /* like `net`: rules that carrel.conf allows to every caller. They
+                                replace those of the source that have `from` */
     bool ephemeral;          /* ends with the daemon at the latest */
     bool early;              /* answered before the guest is ready: a command follows at once */
 };

@@ -53,7 +53,7 @@ def test_fields_of_later_versions_are_ignored(e2b, daemon):
 
 @pytest.mark.parametrize("field, value", [
     ("mcp", {"github": {}}), ("iam", {"tokens": {}}),
-    ("network", {"egressProxy": {"address": "a:1"}}), ("network", {"allowOut": ["10.0.0.0/8"]}),
+    ("network", {"egressProxy": {"address": "a:1"}}),
     ("metadata", {"carrel.e2b": "{}"}), ("metadata", {"forked_from": "x"}), ("timeout", -1), ("timeout", "x"), ("templateID", 7)])
 def test_what_cannot_be_done_is_refused(e2b, daemon, field, value):
     with pytest.raises(E2bError) as refusal:
@@ -236,31 +236,3 @@ def test_unknown_paths_have_errors_that_clients_read(e2b, sandbox):
 
 def test_another_method_is_refused(e2b, daemon):
     assert status_of(e2b.call, "PATCH", "/v2/sandboxes", {}) == 405
-
-
-# ---- the network ----
-
-@pytest.mark.parametrize("fields, rules", [
-    ({}, [("ask", "*")]),
-    ({"allow_internet_access": True}, [("ask", "*")]),
-    ({"allow_internet_access": False}, []),
-    ({"network": {"denyOut": ["0.0.0.0/0"], "allowOut": ["a.example"]}},
-     [("deny", "*"), ("ask", "a.example")])])
-def test_the_network_asks_unless_the_settings_say_otherwise(e2b, daemon, fields, rules):
-    sandbox = e2b.create(**fields)
-    net = daemon.get(f"/v1/machines/{machine_of(sandbox)}/net")
-    assert [(r["action"], r["target"]) for r in net["rules"]] == rules
-    assert e2b.info(sandbox)["allowInternetAccess"] == fields.get("allow_internet_access", True)
-
-
-@pytest.mark.parametrize("setting, rules", [("deny", []), ("allow", [("allow", "*")])])
-def test_the_administrator_decides_what_sandboxes_may_reach(setting, rules):
-    daemon = Daemon(conf=f"[e2b]\ninternet = {setting}\n")
-    try:
-        e2b = E2b.of(daemon)
-        sandbox = e2b.create(allow_internet_access=True)
-        net = daemon.get(f"/v1/machines/{machine_of(sandbox)}/net")
-        assert [(r["action"], r["target"]) for r in net["rules"]] == rules
-        assert e2b.info(sandbox)["allowInternetAccess"] == bool(rules)
-    finally:
-        daemon.stop()

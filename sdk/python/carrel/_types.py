@@ -1352,29 +1352,32 @@ class ToolCount(TypedDict):
     wall_ms: int
 
 
-class Rule(TypedDict):
+Rule = TypedDict("Rule", {
     # number of the rule, for its deletion
-    id: int
+    "id": int,
     # allow, deny or ask
-    action: str
-    target: str
+    "action": str,
+    "target": str,
     # HTTP methods; absent: all
-    methods: NotRequired[str]
+    "methods": NotRequired[str],
     # the path must be the same, not only begin so
-    exact: NotRequired[bool]
-    query: NotRequired[str]
-    local: NotRequired[bool]
+    "exact": NotRequired[bool],
+    "query": NotRequired[str],
+    "local": NotRequired[bool],
     # limit of bytes sent plus received
-    bytes: NotRequired[int]
+    "bytes": NotRequired[int],
     # limit of bytes per second
-    rate: NotRequired[int]
+    "rate": NotRequired[int],
     # ask: how long a request waits for approval
-    hold_ms: NotRequired[int]
+    "hold_ms": NotRequired[int],
     # when the rule is deleted, in milliseconds since 1970
-    expires: NotRequired[int]
-    preset: NotRequired[str]
-    trusted: NotRequired[bool]
-    tainted: NotRequired[bool]
+    "expires": NotRequired[int],
+    "preset": NotRequired[str],
+    # who gave the rule: client (of E2B) or conf (carrel.conf); absent: the owner
+    "from": NotRequired[str],
+    "trusted": NotRequired[bool],
+    "tainted": NotRequired[bool],
+})
 
 
 class Secret(TypedDict):

@@ -1334,6 +1334,8 @@ export interface Rule {
   /** when the rule is deleted, in milliseconds since 1970 */
   expires?: number;
   preset?: string;
+  /** who gave the rule: client (of E2B) or conf (carrel.conf); absent: the owner */
+  from?: string;
   trusted?: boolean;
   tainted?: boolean;
 }

@@ -15,8 +15,7 @@ enum {
     OLD_TIMEOUT_S = 15,
     TIMEOUT_MAX_S = 3650 * 86400,
     PAIRS_MAX = 256,
-    TEXT_MAX = 1024,
-    RULES_MAX = 64
+    TEXT_MAX = 1024
 };
 
 struct create_request {
@@ -54,8 +53,7 @@ struct creation {
     char made[ID_SIZE];   /* the machine, once it exists */
     struct template_found template;
     struct e2b_mounts mounts;
-    struct net_request rules[RULES_MAX];
-    size_t rule_count;
+    struct e2b_network network;
 };
 
 static void creation_free(struct creation *n) {
@@ -73,7 +71,6 @@ static bool is_asked(const json_t *v) {
 }
 
 static int check_supported(const struct create_request *r, struct err *err) {
-    static const char *const keys[] = {"rules", "egressProxy", "maskRequestHost", "httpsPorts"};
     const struct {
         bool asked;
         const char *name;
@@ -84,57 +81,15 @@ static int check_supported(const struct create_request *r, struct err *err) {
     for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
         if (fields[i].asked)
             return err_set(err, ERR_INVALID, "field '%s' is not supported", fields[i].name);
-    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
-        if (json_object_get(r->network, keys[i]))
-            return err_set(err, ERR_INVALID, "field 'network.%s' is not supported", keys[i]);
     return 0;
 }
 
-/* ---- network ---- */
-
-static int add_rule(struct creation *n, const char *action, const char *target, struct err *err) {
-    if (n->rule_count == RULES_MAX)
-        return err_set(err, ERR_LIMIT, "field 'network' has more than %d rules", RULES_MAX);
-    n->rules[n->rule_count++] = (struct net_request){.action = action, .target = target};
-    return 0;
-}
-
-static int add_rules(struct creation *n, const char *action, const json_t *hosts, struct err *err) {
-    const json_t *host;
-    size_t i;
-    if (hosts && !json_is_array(hosts))
-        return err_set(err, ERR_INVALID, "field 'network' must have lists of hosts");
-    json_array_foreach(hosts, i, host) {
-        const char *text = json_string_value(host);
-        if (!text)
-            return err_set(err, ERR_INVALID, "field 'network' has a host that is not a text");
-        bool is_all = strcmp(text, "0.0.0.0/0") == 0;
-        if (!is_all && strchr(text, '/'))
-            return err_set(err, ERR_INVALID,
-                           "field 'network': '%.60s': ranges of addresses are not supported", text);
-        if (add_rule(n, action, is_all ? "*" : text, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/*
- * carrel.conf says what sandboxes may do at most; the client can only ask for less. The newest rule
- * decides, and what a client allows wins over what it denies.
- */
 static int plan_network(struct creation *n, const struct create_request *r, struct err *err) {
     const struct conf *conf = service_conf(n->call->service);
-    const json_t *body = n->call->body;
-    const char *most = conf->e2b_internet;
-    bool is_off = json_is_false(json_object_get(body, "allow_internet_access"));
-    const json_t *allowed = json_object_get(r->network, "allowOut");
-    if (strcmp(most, "deny") == 0)
-        return 0;
-    if ((!is_off && add_rule(n, most, "*", err) < 0) ||
-        add_rules(n, "deny", json_object_get(r->network, "denyOut"), err) < 0 ||
-        add_rules(n, most, allowed, err) < 0)
+    bool is_off = json_is_false(json_object_get(n->call->body, "allow_internet_access"));
+    if (e2b_network_read(conf, r->network, is_off, &n->network, err) < 0)
         return -1;
-    n->request.allowed_net = (struct rows){n->rules, n->rule_count};
+    n->request.allowed_net = (struct rows){n->network.rules, n->network.count};
     return 0;
 }
 
@@ -149,13 +104,11 @@ static bool is_own_key(const char *name) {
 
 static int plan_metadata(struct creation *n, const struct create_request *r, struct err *err) {
     const struct texts *given = &r->metadata;
-    bool is_off = json_is_false(json_object_get(n->call->body, "allow_internet_access"));
-    bool is_denied = strcmp(service_conf(n->call->service)->e2b_internet, "deny") == 0;
     bool is_private = json_is_false(json_object_get(r->network, "allowPublicTraffic"));
     bool resumes = json_is_true(json_object_get(r->auto_resume, "enabled"));
     json_t *own DEFER(json_decrefp) =
         json_pack("{s:s, s:b, s:b, s:b, s:b, s:I}", "template", r->template, "internet",
-                  !is_off && !is_denied, "pause", r->auto_pause, "resume", resumes, "private",
+                  n->network.has_internet, "pause", r->auto_pause, "resume", resumes, "private",
                   is_private, "ttl_ms", (json_int_t)n->request.ttl.value);
     n->own = own ? json_dumps(own, JSON_COMPACT) : NULL;
     if (!n->own)

@@ -73,6 +73,7 @@ static const struct e2b_route e2b_routes[] = {
     {"POST", "/sandboxes/{}/resume", &e2b_timeout_schema, e2b_connect, E2B_SANDBOX},
     {"POST", "/sandboxes/{}/snapshots", &e2b_snapshot_schema, e2b_snapshot, E2B_SANDBOX},
     {"POST", "/sandboxes/{}/fork", &e2b_fork_schema, e2b_fork, E2B_SANDBOX},
+    {"PUT", "/sandboxes/{}/network", &e2b_network_schema, e2b_network_put, E2B_SANDBOX},
     {"GET", "/sandboxes/{}/metrics", NULL, e2b_metrics, E2B_SANDBOX},
     {"GET", "/sandboxes/{}/logs", NULL, e2b_logs_v1, E2B_SANDBOX},
     {"GET", "/v2/sandboxes/{}/logs", NULL, e2b_logs, E2B_SANDBOX},

@@ -122,6 +122,20 @@ void e2b_changed(void *arg, const struct machine_view *v, const struct err *err)
 /* For an end that nobody waits for: the service has logged an error. */
 void e2b_ignore(void *arg, const struct machine_view *v, const struct err *err);
 
+/* ---- network.c ---- */
+
+enum { E2B_RULES_MAX = 64 };
+/* The rules for a new sandbox or a changed network. The targets belong to the JSON read. */
+struct e2b_network {
+    struct net_request rules[E2B_RULES_MAX];
+    size_t count;
+    bool has_internet; /* as the answers about the sandbox say */
+};
+int e2b_network_read(const struct conf *conf, const json_t *network, bool is_off,
+                     struct e2b_network *ret, struct err *err);
+extern const struct schema e2b_network_schema;
+void e2b_network_put(struct e2b_call *c);
+
 /* ---- copies.c and metrics.c ---- */
 
 extern const struct schema e2b_fork_schema, e2b_snapshot_schema;

@@ -44,6 +44,9 @@ void net_note(struct live *l, const char *verb, const char *why, const char *det
 /* Adds the network rules of a request to the policy of a machine. */
 int net_add_rules(const struct service *s, const char *owner, const char *image,
                   const struct rows *rules, struct policy *policy, struct err *err);
+/* Replaces the rules that have `from`; see policy_set_given(). */
+int net_set_given(const struct service *s, const char *owner, const char *image,
+                  const struct rows *rules, struct policy *policy, struct err *err);
 int net_add_models(struct policy *policy, struct err *err); /* adds the rule for models.carrel */
 /* A fork starts with the policy of its source; parent NULL: with none. */
 void net_inherit_rules(const struct live *parent, struct policy *ret);

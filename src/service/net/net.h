@@ -19,6 +19,10 @@ void service_net_add(struct service *s, const struct caller *who, const char *re
                      const struct net_request *r, service_net_fn *done, void *arg);
 void service_net_remove(struct service *s, const struct caller *who, const char *ref, uint64_t rule,
                         service_net_fn *done, void *arg);
+/* Replaces what a client and carrel.conf gave the machine, struct net_request with `from`. Rules of
+ * the owner stay and win over them. The caller needs no right to add rules of its own. */
+void service_net_set_given(struct service *s, const struct caller *who, const char *ref,
+                           const struct rows *rules, service_net_fn *done, void *arg);
 /* Guards the machine: once it is tainted (has read untrusted data), it can reach only what is
  * allowed for tainted machines (gate/policy.h). */
 int service_net_guard(struct service *s, const struct caller *who, const char *ref,

@@ -24,6 +24,7 @@ static int fill_rule(const struct net_request *r, struct policy_rule *rule, stru
         return -1;
     if (r->methods && policy_methods_read(r->methods, rule->methods, err) < 0)
         return -1;
+    snprintf(rule->from, sizeof(rule->from), "%s", r->from ? r->from : "");
     rule->local = r->local;
     rule->trusted = r->trusted;
     rule->tainted = r->tainted;
@@ -107,6 +108,14 @@ int net_add_rules(const struct service *s, const char *owner, const char *image,
     return 0;
 }
 
+int net_set_given(const struct service *s, const char *owner, const char *image,
+                  const struct rows *rules, struct policy *policy, struct err *err) {
+    struct policy given DEFER(policy_done) = {.rules = NULL};
+    if (net_add_rules(s, owner, image, rules, &given, err) < 0)
+        return -1;
+    return policy_set_given(policy, &given, err);
+}
+
 int net_add_models(struct policy *policy, struct err *err) {
     struct policy_rule rule = {.action = POLICY_ALLOW, .trusted = true, .tainted = true};
     if (policy_target_read("http://" MODELS_HOST, &rule, err) < 0)
@@ -185,20 +194,20 @@ static int net_add(struct live *l, const void *what, struct err *err) {
     return net_add_rules(l->service, l->row.owner, l->row.image, &one, gate_policy(l->gate), err);
 }
 
+static int net_replace(struct live *l, const void *what, struct err *err) {
+    return net_set_given(l->service, l->row.owner, l->row.image, what, gate_policy(l->gate), err);
+}
+
 static int take_away(struct live *l, const void *what, struct err *err) {
     return policy_remove(gate_policy(l->gate), *(const uint64_t *)what, err);
 }
 
 /* Changes the policy. Saves the change before it takes effect, and undoes it if saving fails. */
-static int change(struct service *s, const struct caller *who, const char *ref, const char *verb,
-                  const char *detail, net_change_fn *fn, const void *what, struct live **ret,
-                  struct err *err) {
+static int change_live(struct live *l, const struct caller *who, const char *verb,
+                       const char *detail, net_change_fn *fn, const void *what, struct err *err) {
+    struct service *s = l->service;
     char risk[RISKS_SIZE];
     uint64_t intent;
-    struct live *l =
-        authorise(who, RIGHT_NET_RULE, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
-    if (!l)
-        return -1;
     const struct journal_record record = {.verb = verb, .machine = l->row.id, .detail = detail};
     if (note_intent(s, who, &record, &intent, err) < 0)
         return -1;
@@ -218,6 +227,16 @@ static int change(struct service *s, const struct caller *who, const char *ref, 
     gate_changed(l->gate);
     risks_note(l, risk);
     event_tell(s, l->row.owner, l->row.id, "net.changed", NULL);
+    return 0;
+}
+
+static int change(struct service *s, const struct caller *who, const char *ref, const char *verb,
+                  const char *detail, net_change_fn *fn, const void *what, struct live **ret,
+                  struct err *err) {
+    struct live *l =
+        authorise(who, RIGHT_NET_RULE, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
+    if (!l || change_live(l, who, verb, detail, fn, what, err) < 0)
+        return -1;
     *ret = l;
     return 0;
 }
@@ -271,6 +290,17 @@ void service_net_add(struct service *s, const struct caller *who, const char *re
         return;
     }
     net_trust(l, added, adding_new(l, done, arg));
+}
+
+void service_net_set_given(struct service *s, const struct caller *who, const char *ref,
+                           const struct rows *rules, service_net_fn *done, void *arg) {
+    struct err err;
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, &err);
+    if (!l || change_live(l, who, "net.rules", NULL, net_replace, rules, &err) < 0)
+        done(arg, NULL, &err);
+    else
+        net_trust(l, added, adding_new(l, done, arg));
 }
 
 /* A guard only removes rights, so every user of the machine may set it. It cannot be undone. */

@@ -333,6 +333,53 @@ static void there_are_only_so_many_rules(void **state) {
     assert_int_equal(err.code, ERR_LIMIT);
 }
 
+static void add_from(struct policy *p, enum policy_action action, const char *target,
+                     const char *from) {
+    struct policy_rule r = rule(action, target);
+    snprintf(r.from, sizeof(r.from), "%s", from);
+    assert_int_equal(policy_add(p, &r, &err), 0);
+}
+
+static void given_rules_are_replaced_and_lose_to_the_owner(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.count = 0}, given DEFER(policy_done) = {.count = 0};
+    add_from(&p, POLICY_ALLOW, "*", "conf");
+    add(&p, POLICY_DENY, "bad.example");
+    add_from(&p, POLICY_ALLOW, "old.example", "client");
+    add_from(&given, POLICY_DENY, "*", "client");
+    add_from(&given, POLICY_ALLOW, "bad.example", "client");
+    add_from(&given, POLICY_ALLOW, "new.example", "client");
+    assert_int_equal(policy_set_given(&p, &given, &err), 0);
+    assert_int_equal(p.count, 4);
+    assert_int_equal(p.rules[3].id, 2); /* a rule of the owner keeps its id */
+    assert_int_equal(p.rules[0].id, 4); /* ids are never used again */
+    IS(ask(&p, "new.example", 443, PROTOCOL_TLS, NULL, NULL), POLICY_ALLOW);
+    IS(ask(&p, "old.example", 443, PROTOCOL_TLS, NULL, NULL), POLICY_DENY);
+    IS(ask(&p, "bad.example", 443, PROTOCOL_TLS, NULL, NULL), POLICY_DENY);
+    assert_string_equal(p.rules[0].from, "client");
+    given.count = 0;
+    assert_int_equal(policy_set_given(&p, &given, &err), 0);
+    assert_int_equal(p.count, 1);
+}
+
+static void too_many_given_rules_change_nothing(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.count = 0}, given DEFER(policy_done) = {.count = 0};
+    char target[32];
+    add(&p, POLICY_DENY, "bad.example");
+    add_from(&p, POLICY_ALLOW, "*", "conf");
+    for (int i = 0; i < POLICY_RULES_MAX; i++) {
+        snprintf(target, sizeof(target), "n%d.example", i);
+        add_from(&given, POLICY_ALLOW, target, "client");
+    }
+    assert_int_equal(policy_set_given(&p, &given, &err), -1);
+    assert_int_equal(err.code, ERR_LIMIT);
+    assert_int_equal(p.count, 2);
+    given.count--;
+    assert_int_equal(policy_set_given(&p, &given, &err), 0);
+    assert_int_equal(p.count, POLICY_RULES_MAX);
+}
+
 static void a_taint_closes_a_guarded_policy_and_is_kept(void **state) {
     (void)state;
     struct policy p DEFER(policy_done) = {.guarded = true}, q DEFER(policy_done) = {.rules = NULL};
@@ -543,4 +590,6 @@ UNIT_MAIN(cmocka_unit_test(a_policy_without_a_rule_in_force_allows_nothing),
           cmocka_unit_test(an_exact_rule_is_for_one_request),
           cmocka_unit_test(a_rule_ends_when_it_says), cmocka_unit_test(rules_are_kept_as_json),
           cmocka_unit_test(bad_json_leaves_the_policy_as_it_was),
-          cmocka_unit_test(there_are_only_so_many_rules))
+          cmocka_unit_test(there_are_only_so_many_rules),
+          cmocka_unit_test(given_rules_are_replaced_and_lose_to_the_owner),
+          cmocka_unit_test(too_many_given_rules_change_nothing))

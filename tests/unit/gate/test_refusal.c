@@ -27,6 +27,9 @@ static void each_cause_has_its_own_remedy(void **state) {
         {REMEDY_NONE, ""},
         {REMEDY_ALLOW, "can allow this host: carrel net m-1 allow api.example.com"},
         {REMEDY_RULE, ": carrel net m-1 rm 7"},
+        {REMEDY_CONF,
+         "[e2b] of carrel.conf denies it, but the owner of this machine can allow this "
+         "host: carrel net m-1 allow api.example.com"},
         {REMEDY_LOCAL, ": carrel net m-1 allow --local api.example.com"},
         {REMEDY_TAINT, ": carrel net m-1 allow --tainted api.example.com"},
         {REMEDY_APPROVE, ": carrel pending"},
@@ -105,9 +108,13 @@ static void the_longest_names_fit(void **state) {
 static void a_denial_of_the_policy_has_the_remedy_of_its_cause(void **state) {
     (void)state;
     struct policy_rule denies = {.action = POLICY_DENY}, allows = {.action = POLICY_ALLOW};
+    struct policy_rule conf = {.action = POLICY_DENY, .from = "conf"};
+    struct policy_rule client = {.action = POLICY_DENY, .from = "client"};
     assert_int_equal(remedy_of(&(struct policy_answer){.rule = NULL}), REMEDY_ALLOW);
     assert_int_equal(remedy_of(&(struct policy_answer){.rule = &denies}), REMEDY_RULE);
     assert_int_equal(remedy_of(&(struct policy_answer){.rule = &allows}), REMEDY_NONE);
+    assert_int_equal(remedy_of(&(struct policy_answer){.rule = &conf}), REMEDY_CONF);
+    assert_int_equal(remedy_of(&(struct policy_answer){.rule = &client}), REMEDY_RULE);
     assert_int_equal(remedy_of(&(struct policy_answer){.rule = &allows, .by_taint = true}),
                      REMEDY_TAINT);
 }
