@@ -10,6 +10,7 @@
 
 #include "api/call.h"
 #include "api/e2b/data.h"
+#include "api/e2b/history.h"
 #include "api/e2b/inner.h"
 #include "api/e2b/key.h"
 #include "api/e2b/templates.h"
@@ -28,6 +29,7 @@ struct e2b_face {
     void *arg;
     struct e2b_data *data;
     struct e2b_templates *templates;
+    struct histories *histories;
     size_t busy;
     bool freed; /* e2b_face_free() was called: the last call to end frees this */
 };
@@ -38,6 +40,7 @@ struct e2b_face *e2b_face_new(struct loop *loop, struct service *service, e2b_ca
     *f = (struct e2b_face){.service = service, .caller = caller, .listen = listen, .arg = arg};
     f->data = e2b_data_new(loop, service);
     f->templates = e2b_templates_new(loop, service);
+    f->histories = histories_new(loop, service);
     return f;
 }
 
@@ -46,6 +49,7 @@ void e2b_face_free(struct e2b_face *f) {
         return;
     e2b_data_free(TAKE(f->data));
     e2b_templates_free(TAKE(f->templates));
+    histories_free(TAKE(f->histories));
     if (f->busy)
         f->freed = true;
     else
@@ -63,6 +67,7 @@ static const struct e2b_route e2b_routes[] = {
     {"POST", "/sandboxes", &e2b_create_schema, e2b_create, E2B_NONE},
     {"GET", "/v2/sandboxes", NULL, e2b_list, E2B_NONE},
     {"GET", "/sandboxes", NULL, e2b_list, E2B_NONE},
+    {"GET", "/sandboxes/metrics", NULL, e2b_metrics_many, E2B_NONE},
     {"GET", "/sandboxes/{}", NULL, e2b_info, E2B_SANDBOX},
     {"DELETE", "/sandboxes/{}", NULL, e2b_kill, E2B_SANDBOX},
     {"POST", "/sandboxes/{}/timeout", &e2b_timeout_schema, e2b_timeout, E2B_SANDBOX},
@@ -310,7 +315,8 @@ static void take_route(struct e2b_face *f, struct http_exchange *x, const struct
                            .http = x,
                            .route = route,
                            .who = who,
-                           .templates = f->templates};
+                           .templates = f->templates,
+                           .histories = f->histories};
     f->busy++;
     read_param(params[0], c->param);
     read_param(params[1], c->param2);

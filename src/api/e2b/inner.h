@@ -18,6 +18,7 @@ struct e2b_call;
 /* E2B_TEMPLATE: `sandbox` is a snapshot if the parameter names one, else the handler looks. */
 enum e2b_object { E2B_NONE, E2B_SANDBOX, E2B_SNAPSHOT, E2B_TEMPLATE };
 struct e2b_templates;
+struct histories;
 
 struct e2b_route {
     const char *method, *path;          /* "{}" is a parameter; there are two at most */
@@ -45,6 +46,7 @@ struct e2b_call {
     const struct e2b_route *route;
     struct caller who;
     struct e2b_templates *templates;
+    struct histories *histories;
     char param[E2B_TEXT_SIZE], param2[E2B_TEXT_SIZE];
     struct e2b_sandbox sandbox; /* with route->object */
     json_t *body;
@@ -144,6 +146,7 @@ void e2b_snapshot(struct e2b_call *c);
 void e2b_snapshot_delete(struct e2b_call *c);
 void e2b_snapshots(struct e2b_call *c);
 void e2b_metrics(struct e2b_call *c);
+void e2b_metrics_many(struct e2b_call *c);
 /* GET /metrics in a sandbox. Ends the exchange, then calls over(). */
 void e2b_metrics_take(struct service *s, struct http_exchange *x, const struct caller *owner,
                       const char *machine, loop_fn *over, void *arg);
