@@ -168,7 +168,10 @@ def test_a_foreign_id_is_not_found(e2b, daemon, name):
 def test_a_paused_sandbox_is_resumed_by_connect(e2b, daemon, sandbox, body):
     machine = machine_of(sandbox)
     daemon.exec(machine, "echo kept >note")
-    e2b.post(sandbox, "pause", body, 204)
+    status, headers, _ = e2b.send("POST", f"/sandboxes/{sandbox['sandboxID']}/pause", body)
+    assert status == 204
+    assert headers["Carrel-Kept"] == {"paused": "memory", "stopped": "files"}[daemon.get(f"/v1/machines/{machine}")["state"]]
+    assert headers["Carrel-Kept"] == "files" or body.get("memory", True)
     assert e2b.info(sandbox)["state"] == "paused"
     assert status_of(e2b.post, sandbox, "pause", body) == 409
     assert e2b.list(state="running")[0] == [] and ids(e2b.list(state="paused")[0]) == [sandbox["sandboxID"]]

@@ -179,6 +179,11 @@ void e2b_done(struct e2b_call *c) {
     e2b_call_free(c);
 }
 
+void e2b_done_with(struct e2b_call *c, const char *field, const char *value) {
+    http_reply(c->http, 204, HTTP_FIELDS({field, value}), NULL, 0);
+    e2b_call_free(c);
+}
+
 void e2b_accepted(struct e2b_call *c) {
     http_reply(c->http, 202, NULL, NULL, 0);
     e2b_call_free(c);

@@ -57,7 +57,8 @@ struct e2b_call {
 /* Each of these functions sends the answer and ends the call. */
 void e2b_answer(struct e2b_call *c, int status, const struct buf *text,
                 const struct http_pair *more);
-void e2b_done(struct e2b_call *c);     /* 204 */
+void e2b_done(struct e2b_call *c); /* 204 */
+void e2b_done_with(struct e2b_call *c, const char *field, const char *value);
 void e2b_accepted(struct e2b_call *c); /* 202, without a body */
 void e2b_error(struct e2b_call *c, const struct err *err);
 uint64_t e2b_status_of(const struct err *err);

@@ -103,10 +103,13 @@ void e2b_refresh(struct e2b_call *c) {
 static void pause_over(void *arg, const struct machine_view *v, const struct err *err) {
     struct e2b_call *c = arg;
     const struct update_request r = {.on_ttl = e2b_on_ttl(&c->sandbox)};
-    (void)v;
-    if (err) /* it still runs, and must end as before */
+    if (err) { /* it still runs, and must end as before */
         service_update(c->service, &c->who, c->sandbox.id, &r, e2b_ignore, NULL);
-    e2b_changed(c, NULL, err);
+        e2b_error(c, err);
+        return;
+    }
+    const char *kept = strcmp(v->state, "paused") == 0 ? "memory" : "files";
+    e2b_done_with(c, "Carrel-Kept", kept);
 }
 
 static void pause_begin(void *arg, const struct machine_view *v, const struct err *err) {
