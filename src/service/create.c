@@ -628,6 +628,18 @@ static void creation_go(struct service *s, struct creation *c, const struct mach
     s->driver->create(s->host, &spec, creation_made, c);
 }
 
+/* The network rules of the new machine: those of its source, and what the request adds. */
+static int plan_rules(struct service *s, const struct machine_request *r,
+                      const struct machine_row *row, struct policy *ret, struct err *err) {
+    net_inherit_rules(source_of(s, r), ret);
+    if (net_add_rules(s, row->owner, row->image, &r->net, ret, err) < 0 ||
+        (r->allowed_net.count &&
+         net_set_given(s, row->owner, row->image, &r->allowed_net, ret, err) < 0) ||
+        (wants_models(r) && net_add_models(ret, err) < 0))
+        return -1;
+    return 0;
+}
+
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
                     const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
                     service_machine_fn *done, void *arg) {
@@ -645,11 +657,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
         done(arg, NULL, &err);
         return;
     }
-    net_inherit_rules(source_of(s, r), &policy);
-    if (net_add_rules(s, row.owner, row.image, &r->net, &policy, &err) < 0 ||
-        (r->allowed_net.count &&
-         net_set_given(s, row.owner, row.image, &r->allowed_net, &policy, &err) < 0) ||
-        (wants_models(r) && net_add_models(&policy, &err) < 0)) {
+    if (plan_rules(s, r, &row, &policy, &err) < 0) {
         done(arg, NULL, &err);
         return;
     }
