@@ -68,7 +68,7 @@ def test_names_and_contents_of_files(page, daemon, home):
     has_all(page, [visible(as_name(text)) for text in STRINGS])
     page.evaluate("document.querySelectorAll('.fold[aria-expanded=false]').forEach((b) => b.click())")
     page.until("document.querySelectorAll('.file .diff').length > 20")
-    has_all(page, [line for line in STRINGS if "\t" not in line])
+    has_all(page, [visible(line) for line in STRINGS if "\t" not in line])
     visit(page, "machines", machine, query="?tab=files")
     page.shown("main")
     visit(page, "machines", machine)
