@@ -9,14 +9,15 @@
 #include "base/defer.h"
 #include "service/host.h"
 
-enum { AUDIT_TURN = 64 << 10 };
+enum { AUDIT_TURN = 64 << 10, AUDIT_TEXT_MAX = 8 << 10 };
 
 /* A search of the journal. It blocks, so it runs in the thread pool, a turn at a time. */
 struct reading {
     struct call *call;
     struct journal_filter filter;
     struct journal_reader *reader;
-    char machine[ID_SIZE], dir[1100]; /* the filter points to `machine` */
+    char machine[ID_SIZE], dir[1100]; /* the filter points to `machine` and `text` */
+    struct buf text;
     struct buf out;
     int more; /* of the last turn: 1: there may be more records, 0: no more, -1: failed with `err`
                */
@@ -27,7 +28,19 @@ struct reading {
 static void reading_free(struct reading *r) {
     journal_reader_close(r->reader);
     buf_done(&r->out);
+    buf_done(&r->text);
     free(r);
+}
+
+/* The text as JSON writes it, without the quotation marks: so it is in the journal. */
+static int audit_words(struct reading *r, const char *text, struct err *err) {
+    struct jot j = JOT(&r->text);
+    jot_string(&j, NULL, text);
+    if (j.failed || !buf_add(&r->text, "", 1))
+        return err_set(err, ERR_INVALID, "the text to search for is too long");
+    r->text.data[r->text.len - 2] = '\0';
+    r->filter.text = r->text.data + 1;
+    return 0;
 }
 
 static void audit_turn(void *arg) {
@@ -94,14 +107,15 @@ void api_audit(struct call *c) {
     struct err err;
     uint64_t since = 0, tail = 0;
     struct reading *r = xnew(struct reading);
-    const char *machine = call_query(c, "machine");
+    const char *machine = call_query(c, "machine"), *text = call_query(c, "text");
     r->call = c;
+    r->text = BUF(AUDIT_TEXT_MAX);
     r->filter = (struct journal_filter){.owner = call_query(c, "owner"),
                                         .machine = machine ? r->machine : NULL,
                                         .verb = call_query(c, "verb"),
-                                        .text = call_query(c, "text"),
                                         .structural = call_flag(c, "heads")};
-    if ((!machine || service_audit_machine(c->service, &c->who, machine, r->machine, &err) == 0) &&
+    if ((!text || audit_words(r, text, &err) == 0) &&
+        (!machine || service_audit_machine(c->service, &c->who, machine, r->machine, &err) == 0) &&
         call_number(c, "since", 0, INT64_MAX, &since, &err) == 0 &&
         call_number(c, "tail", 1, 100000, &tail, &err) == 0) {
         r->filter.since_ms = (int64_t)since;
@@ -114,7 +128,7 @@ void api_audit(struct call *c) {
             return;
         }
     }
-    free(r);
+    reading_free(r);
     call_error(c, &err);
 }
 

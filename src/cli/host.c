@@ -298,7 +298,7 @@ const struct option_row audit_rows[] = {
     {0, "owner", "NAME", OPTION_TEXT, offsetof(struct audit_options, owner),
      "print only records of this owner (a user, or the owner of a token)"},
     {0, "text", "TEXT", OPTION_TEXT, offsetof(struct audit_options, text),
-     "print only records that contain this text, such as the name of a secret"},
+     "print only records that contain all words of this text, such as the name of a secret"},
     {'n', "count", "N", OPTION_NUMBER, offsetof(struct audit_options, count),
      "print only the last N records (default: all)"},
     {0, "head", "SEQ:HASH", OPTION_TEXT, offsetof(struct audit_options, head),

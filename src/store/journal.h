@@ -139,9 +139,13 @@ struct journal_filter {
     const char *owner;
     const char *machine;
     const char *verb; /* a verb, or a group of verbs: "machine" matches "machine.create" */
-    const char *text; /* part of the record's line; capitals and small letters of ASCII are equal */
-    size_t tail;      /* return only this many last matches, at most 100,000 */
-    bool structural;  /* return the records of kind SEGMENT and HEAD too */
+    /*
+     * Words between blanks, each of which is part of the record's line, so as JSON writes it;
+     * capitals and small letters of ASCII are equal.
+     */
+    const char *text;
+    size_t tail;     /* return only this many last matches, at most 100,000 */
+    bool structural; /* return the records of kind SEGMENT and HEAD too */
 };
 
 struct journal_reader;

@@ -32,12 +32,21 @@ static bool verb_matches(const char *wanted, const char *verb) {
     return n == 0 || (strncmp(wanted, verb, n) == 0 && (verb[n] == '\0' || verb[n] == '.'));
 }
 
-static bool contains(const char *wanted, const char *line, size_t len) {
-    size_t n = wanted ? strlen(wanted) : 0;
+static bool contains(const char *word, size_t n, const char *line, size_t len) {
     for (size_t at = 0; at + n <= len; at++)
-        if (strncasecmp(line + at, wanted ? wanted : "", n) == 0)
+        if (strncasecmp(line + at, word, n) == 0)
             return true;
     return false;
+}
+
+static bool contains_words(const char *words, const char *line, size_t len) {
+    for (size_t n; words && *words; words += n) {
+        words += strspn(words, " ");
+        n = strcspn(words, " ");
+        if (!contains(words, n, line, len))
+            return false;
+    }
+    return true;
 }
 
 static bool matches(const struct journal_filter *f, const struct journal_record *r,
@@ -47,7 +56,7 @@ static bool matches(const struct journal_filter *f, const struct journal_record 
            (f->since_ms == 0 || r->time_ms >= f->since_ms) &&
            (f->until_ms == 0 || r->time_ms <= f->until_ms) && text_matches(f->owner, r->owner) &&
            text_matches(f->machine, r->machine) && verb_matches(f->verb, r->verb) &&
-           contains(f->text, line, len);
+           contains_words(f->text, line, len);
 }
 
 static int seek(struct journal_reader *r, uint64_t segment, uint64_t offset, struct err *err) {

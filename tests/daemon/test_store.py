@@ -99,6 +99,17 @@ def test_a_search_of_the_journal_does_not_hold_up_other_requests(fresh):
     assert found == [b""] and answers > 10
 
 
+def test_a_search_of_the_journal_finds_all_words_as_they_were_written(fresh):
+    d = fresh()
+    d.exec(d.machine(), 'echo "say hi" twice')
+
+    def found(text):
+        return [json.loads(line)["verb"] for line in d.request("GET", "/v1/audit", raw=True, text=text).splitlines()]
+
+    assert "exec" in found('twice "SAY')
+    assert found('twice "never') == []
+
+
 def test_a_journal_without_its_newest_segments_does_not_prove(fresh):
     d = fresh(conf="[journal]\nsegment_bytes = 64K\n")
     m = d.machine()
