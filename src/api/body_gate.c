@@ -10,8 +10,8 @@ static const struct field net_request[] = {
     {"action", FIELD_TEXT, AT(struct net_request, action), "action of the rule (default: allow)",
      .choices = net_actions},
     {"target", FIELD_TEXT, AT(struct net_request, target),
-     "[http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, *.suffix, an address, or *; "
-     "or a preset: apt, npm, pip, cargo, go",
+     "[http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, *.suffix, an address, a range "
+     "of IPv4 addresses, or *; or a preset: apt, npm, pip, cargo, go",
      .required = true, .max = 1023},
     {"methods", FIELD_TEXT, AT(struct net_request, methods),
      "HTTP methods, such as GET,HEAD; requires http:// or https:// in `target`", .max = 63},

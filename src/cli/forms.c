@@ -17,9 +17,11 @@ const struct form net_forms[] = {
 
 const char net_notes[] =
     "TARGET is [http://|https://|tcp://]HOST[:PORT][/PATH]. HOST is a name, *.suffix (all names\n"
-    "below it), an address, or *. Or TARGET is a preset (apt, npm, pip, cargo or go): the hosts\n"
-    "that this tool is configured to use. The newest rule that matches decides. A connection that\n"
-    "matches no rule is refused.\n"
+    "below it), an address, a range of IPv4 addresses (10.1.2.0/24, without http:// and "
+    "https://),\n"
+    "or *. Or TARGET is a preset (apt, npm, pip, cargo or go): the hosts that this tool is\n"
+    "configured to use. The newest rule that matches decides. A connection that matches no rule\n"
+    "is refused.\n"
     "With carrel new --guard, a machine that has read untrusted data (from a server without\n"
     "--trusted, or a grant with :untrusted) may use only rules with --tainted, presets (to "
     "install\n"

@@ -1,7 +1,12 @@
 #include "gate/address.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+
+#include "base/defer.h"
+#include "base/parse.h"
 
 #define IP(a, b, c, d) ((uint32_t)(a) << 24 | (uint32_t)(b) << 16 | (uint32_t)(c) << 8 | (d))
 
@@ -105,6 +110,45 @@ bool address_read(const char *text, size_t n, char ret[ADDRESS_TEXT_SIZE]) {
         return inet_ntop(AF_INET, &four, ret, ADDRESS_TEXT_SIZE) != NULL;
     return inet_pton(AF_INET6, copy, &six) == 1 &&
            inet_ntop(AF_INET6, &six, ret, ADDRESS_TEXT_SIZE) != NULL;
+}
+
+bool address_range_read(const char *text, size_t n, struct address_range *ret) {
+    const char *slash = n ? memchr(text, '/', n) : NULL;
+    size_t length = slash ? (size_t)(slash - text) : n, digits = n - length;
+    char copy[INET_ADDRSTRLEN], number[4] = "32";
+    struct in_addr four;
+    uint64_t bits;
+    if (length >= sizeof(copy) || (slash && (digits < 2 || digits > 3)))
+        return false;
+    snprintf(copy, sizeof(copy), "%.*s", (int)length, text);
+    if (slash)
+        snprintf(number, sizeof(number), "%.*s", (int)digits - 1, slash + 1);
+    if (inet_pton(AF_INET, copy, &four) != 1 || parse_u64(number, 1, 32, &bits, NULL) < 0)
+        return false;
+    ret->bits = (unsigned)bits;
+    ret->net = ntohl(four.s_addr) >> (32 - bits) << (32 - bits);
+    return true;
+}
+
+bool address_range_has(const struct address_range *r, const struct sockaddr *a) {
+    if (a->sa_family != AF_INET)
+        return false;
+    uint32_t four = ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr);
+    return (four ^ r->net) >> (32 - r->bits) == 0;
+}
+
+/* The kernel binds a socket to no other addresses. */
+bool address_is_of_host(const struct sockaddr *a) {
+    struct sockaddr_storage own = {.ss_family = a->sa_family};
+    bool is_four = a->sa_family == AF_INET;
+    socklen_t size = is_four ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    int fd DEFER_CLOSE = socket(a->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    memcpy(&own, a, size);
+    if (is_four)
+        ((struct sockaddr_in *)(void *)&own)->sin_port = 0;
+    else
+        ((struct sockaddr_in6 *)(void *)&own)->sin6_port = 0;
+    return fd < 0 || bind(fd, (const struct sockaddr *)&own, size) == 0;
 }
 
 bool address_is_self(const char *host) {

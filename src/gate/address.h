@@ -36,5 +36,20 @@ void address_text(const struct sockaddr *a, char ret[ADDRESS_TEXT_SIZE]);
 /* Parses an address: IPv4 as four decimal parts with dots, or IPv6 in the syntax of inet_pton().
  * `ret` gets the canonical text. */
 bool address_read(const char *text, size_t n, char ret[ADDRESS_TEXT_SIZE]);
+/* A range of IPv4 addresses: those whose first `bits` bits are the ones of `net`. */
+struct address_range {
+    uint32_t net; /* host order */
+    unsigned bits;
+};
+
+/* Parses "10.1.2.0/24", or an IPv4 address, which is a range of 32 bits. The bits of the host
+ * become 0. A range has at least one bit. */
+bool address_range_read(const char *text, size_t n, struct address_range *ret);
+/* Whether the range has this address. IPv6 addresses that contain an IPv4 one are in no range. */
+bool address_range_has(const struct address_range *r, const struct sockaddr *a);
+/* Whether this host would answer a connection to the address: one of its own, 0.0.0.0, multicast
+ * or broadcast. */
+bool address_is_of_host(const struct sockaddr *a);
+
 /* Whether a host, a name or an address as text, is the machine that uses it. */
 bool address_is_self(const char *host);

@@ -182,6 +182,16 @@ struct policy_care conn_cares(const struct conn *c) {
     return policy_cares(&c->machine->policy, &q);
 }
 
+const struct policy_rule *conn_denied(const struct conn *c, const struct sockaddr *to) {
+    const struct policy_query q = query_of(c, NULL, NULL, NULL);
+    return policy_denies_address(&c->machine->policy, c->rule, &q, to);
+}
+
+bool conn_is_cut_off(const struct conn *c) {
+    return c->address_text[0] && c->address &&
+           conn_denied(c, (const struct sockaddr *)&c->addresses.list[c->address - 1]);
+}
+
 struct policy_answer conn_decide(struct conn *c, const char *method, const char *path,
                                  const char *query) {
     const struct policy_query q = query_of(c, method, path, query);
@@ -309,7 +319,7 @@ static void tunnel_open(struct conn *c, const struct err *err) {
         if (conn_tell_allowed(c, NULL, NULL))
             relay_start(c);
     } else if (err->code == ERR_DENIED) {
-        conn_explain_refusal(c, err->text, REMEDY_LOCAL);
+        conn_explain_refusal(c, err->text, c->dial_remedy);
     } else {
         conn_tell(c, GATE_DENIED, NULL, NULL, err->text);
         conn_end(c, true, NULL);

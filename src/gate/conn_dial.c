@@ -1,5 +1,6 @@
 /* Connects to the server: resolves its name and tries its addresses in turn. */
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -41,28 +42,55 @@ static int dial_one(struct conn *c, const struct sockaddr_storage *to, struct er
     return 0;
 }
 
+/*
+ * Whether this connection may not be made to this address; `err` gets the reason. A range never
+ * leads to this host, its link or a metadata service, even with `local`: that needs a rule that
+ * names the address.
+ */
+static bool is_refused(struct conn *c, const struct sockaddr *to, struct err *err) {
+    enum address_kind kind = address_kind_of(to);
+    const struct policy_rule *by = policy_find(&c->machine->policy, c->rule),
+                             *denied = conn_denied(c, to);
+    char target[POLICY_TARGET_SIZE];
+    if (denied) {
+        policy_target_write(denied, target);
+        err_set(err, ERR_DENIED, "host '%s' leads to an address that rule %" PRIu64 " denies: %s",
+                c->host, denied->id, target);
+        c->dial_remedy = REMEDY_NONE;
+    } else if (by && by->host_kind == HOST_RANGE &&
+               (kind == ADDRESS_LOOPBACK || kind == ADDRESS_LINK_LOCAL ||
+                kind == ADDRESS_METADATA || address_is_of_host(to))) {
+        err_set(err, ERR_DENIED, "'%s' is an address of this host or its link: no range allows it",
+                c->host);
+        c->dial_remedy = REMEDY_LOCAL;
+    } else if (kind != ADDRESS_PUBLIC && !c->local) {
+        err_set(err, ERR_DENIED, "host '%s' resolves to a %s address", c->host,
+                address_kind_name(kind));
+        c->dial_remedy = REMEDY_LOCAL;
+    } else {
+        return false;
+    }
+    return true;
+}
+
 /* Tries the next address that the rule allows. why: the error if no address is left, such as why
  * the address before failed. */
 void conn_dial_next(struct conn *c, const char *why) {
-    struct err err;
+    struct err err, refused;
+    bool is_denied = false;
     err_set(&err, ERR_UNKNOWN, "cannot connect to host '%s': %s", c->host, why);
-    enum address_kind kind = ADDRESS_PUBLIC;
     channel_close(&c->server);
     while (c->address < c->addresses.count) {
         const struct sockaddr_storage *a = &c->addresses.list[c->address++];
-        kind = address_kind_of((const struct sockaddr *)a);
-        if (kind != ADDRESS_PUBLIC && !c->local)
+        if (is_refused(c, (const struct sockaddr *)a, &refused)) {
+            is_denied = true;
             continue;
+        }
         c->tried = true;
         if (dial_one(c, a, &err) == 0)
             return;
     }
-    if (!c->tried && kind != ADDRESS_PUBLIC) {
-        err_set(&err, ERR_DENIED, "host '%s' resolves to a %s address", c->host,
-                address_kind_name(kind));
-        err_remedy(&err, "the owner can allow such addresses with a rule that has --local");
-    }
-    dial_done(c, &err);
+    dial_done(c, is_denied && !c->tried ? &refused : &err);
 }
 
 static void connected(struct conn *c) {

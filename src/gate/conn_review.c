@@ -71,7 +71,7 @@ void conn_review(struct conn *c) {
     struct policy_answer a =
         c->state == CONN_WEB ? web_decide_again(c) : conn_decide(c, NULL, NULL, NULL);
     bool approved = a.action == POLICY_ASK && c->approved && c->rule == rule;
-    if (a.want == POLICY_KNOWN && (a.action == POLICY_ALLOW || approved))
+    if (a.want == POLICY_KNOWN && (a.action == POLICY_ALLOW || approved) && !conn_is_cut_off(c))
         return;
     c->rule = rule;
     if (!a.by_taint || !may_finish(c))

@@ -123,9 +123,10 @@ struct conn {
     struct buf first; /* bytes received and not yet passed on */
     struct resolver_call *resolving;
     struct resolved addresses;
-    size_t address; /* index of the next address to try */
-    bool tried;     /* at least one address was tried */
-    char address_text[48];
+    size_t address;          /* index of the next address to try */
+    bool tried;              /* at least one address was tried */
+    char address_text[48];   /* the address of the server; empty: it is inside this process */
+    enum remedy dial_remedy; /* what helps if the address of the host was refused */
     void (*dialled)(struct conn *c, const struct err *err);
     uint64_t sent, received;
     uint64_t pause_ms; /* rate limit: length of the current pause; 0: no pause */
@@ -166,6 +167,10 @@ bool conn_is_served(const struct conn *c);
 /* Asks the policy to decide, with what is known of the connection so far. */
 struct policy_answer conn_decide(struct conn *c, const char *method, const char *path,
                                  const char *query);
+/* The rule that denies the address, a server of this connection; NULL: none. */
+const struct policy_rule *conn_denied(const struct conn *c, const struct sockaddr *to);
+/* Whether the policy denies the address of the server that the connection has. */
+bool conn_is_cut_off(const struct conn *c);
 struct policy_care conn_cares(const struct conn *c);
 bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
                const char *why);

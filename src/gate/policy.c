@@ -1,5 +1,6 @@
 #include "gate/policy.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -51,6 +52,19 @@ static const struct scheme {
     {"", PROTOCOL_WEB},
 };
 
+static int read_range(const char *host, size_t n, struct policy_rule *r) {
+    struct address_range range;
+    if (!address_range_read(host, n, &range))
+        return -1;
+    uint32_t a = range.net;
+    int length = snprintf(r->host, sizeof(r->host), "%u.%u.%u.%u", a >> 24, a >> 16 & 255,
+                          a >> 8 & 255, a & 255);
+    r->host_kind = range.bits == 32 ? HOST_EXACT : HOST_RANGE;
+    if (range.bits < 32)
+        snprintf(r->host + length, sizeof(r->host) - (size_t)length, "/%u", range.bits);
+    return 0;
+}
+
 static int read_host(const char *host, size_t n, struct policy_rule *r) {
     char address[ADDRESS_TEXT_SIZE];
     if (n == 1 && host[0] == '*') {
@@ -58,6 +72,8 @@ static int read_host(const char *host, size_t n, struct policy_rule *r) {
         snprintf(r->host, sizeof(r->host), "*");
         return 0;
     }
+    if (memchr(host, '/', n))
+        return read_range(host, n, r);
     r->host_kind = n > 2 && host[0] == '*' && host[1] == '.' ? HOST_BELOW : HOST_EXACT;
     if (r->host_kind == HOST_BELOW)
         return name_read(host + 2, n - 2, r->host) ? 0 : -1;
@@ -72,19 +88,24 @@ static int read_host(const char *host, size_t n, struct policy_rule *r) {
     return name_read(host, n, r->host) ? 0 : -1;
 }
 
-/* Returns the length of the host, which ends at the port, the path or the end of the text. */
-static size_t host_length(const char *text) {
+/* Returns the length of the host, which ends at the port, the path or the end of the text. Where a
+ * target has no path, a '/' after an IPv4 address belongs to a range. */
+static size_t host_length(const char *text, enum policy_protocol protocol) {
+    struct address_range range;
     if (text[0] == '[') {
         const char *end = strchr(text, ']');
         return end ? (size_t)(end - text) + 1 : 0;
     }
-    return strcspn(text, ":/");
+    size_t n = strcspn(text, ":/");
+    bool has_path = protocol == PROTOCOL_HTTP || protocol == PROTOCOL_TLS;
+    return !has_path && address_range_read(text, n, &range) ? strcspn(text, ":") : n;
 }
 
 static int bad_target(const char *text, const char *why, struct err *err) {
     err_set(err, ERR_INVALID, "'%.120s' is not a valid target of a network rule: %s", text, why);
     return err_remedy(err, "write [http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, "
-                           "*.suffix or an address");
+                           "*.suffix, an address, or without http:// and https:// a range of "
+                           "IPv4 addresses such as 10.1.2.0/24");
 }
 
 static int read_path(const char *text, const char *path, struct policy_rule *r, struct err *err) {
@@ -106,8 +127,8 @@ int policy_target_read(const char *text, struct policy_rule *ret, struct err *er
     while (strncasecmp(text, s->text, strlen(s->text)) != 0)
         s++;
     const char *host = text + strlen(s->text);
-    size_t n = host_length(host);
     r.protocol = s->protocol;
+    size_t n = host_length(host, r.protocol);
     r.path[0] = '\0';
     if (read_host(host, n, &r) < 0)
         return bad_target(text, "the host is not a valid name or address", err);
@@ -257,8 +278,21 @@ int policy_remove(struct policy *p, uint64_t id, struct err *err) {
 
 /* ---- deciding ---- */
 
+static bool has_address(const struct policy_rule *r, const struct sockaddr *a) {
+    struct address_range range;
+    return (r->host_kind == HOST_RANGE || r->host_kind == HOST_EXACT) &&
+           address_range_read(r->host, strlen(r->host), &range) && address_range_has(&range, a);
+}
+
+static bool is_in_range(const struct policy_rule *r, const char *host) {
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    return inet_pton(AF_INET, host, &a.sin_addr) == 1 &&
+           has_address(r, (const struct sockaddr *)&a);
+}
+
 static bool fits_host(const struct policy_rule *r, const char *host) {
     return r->host_kind == HOST_ANY     ? true
+           : r->host_kind == HOST_RANGE ? is_in_range(r, host)
            : r->host_kind == HOST_BELOW ? name_is_below(host, r->host)
                                         : strcmp(host, r->host) == 0;
 }
@@ -367,9 +401,34 @@ static struct policy_answer policy_refuse(struct policy_rule *r, const char *why
         .action = POLICY_DENY, .rule = r, .why = why, .by_taint = by_taint};
 }
 
+static bool fits_connection(const struct policy_rule *r, const struct policy_query *q) {
+    return fits_port(r, q) && fits_protocol(r, q) && (!r->expires_ms || r->expires_ms > q->now_ms);
+}
+
 static bool policy_fits(const struct policy_rule *r, const struct policy_query *q) {
-    return fits_host(r, q->host) && fits_port(r, q) && fits_protocol(r, q) &&
-           (!r->expires_ms || r->expires_ms > q->now_ms);
+    return fits_host(r, q->host) && fits_connection(r, q);
+}
+
+/* An IPv6 address can lead to an IPv4 one in ways that this host does not know (NAT64, 6to4), so
+ * each range that is denied is taken to have it. An IPv6 address in a rule is compared as text. */
+static bool leads_to(const struct policy_rule *r, const struct sockaddr *to, const char *text) {
+    struct address_range four;
+    if (address_kind_of(to) == ADDRESS_MAPPED && r->action == POLICY_DENY)
+        return r->host_kind == HOST_RANGE || address_range_read(r->host, strlen(r->host), &four);
+    return has_address(r, to) || (r->host_kind == HOST_EXACT && strcmp(r->host, text) == 0);
+}
+
+const struct policy_rule *policy_denies_address(const struct policy *p, uint64_t allowed,
+                                                const struct policy_query *q,
+                                                const struct sockaddr *to) {
+    char text[ADDRESS_TEXT_SIZE];
+    address_text(to, text);
+    for (size_t i = p->count; i-- > 0 && p->rules[i].id != allowed;) {
+        const struct policy_rule *r = &p->rules[i];
+        if (leads_to(r, to, text) && fits_connection(r, q) && !asks_for_request(r))
+            return r->action == POLICY_DENY ? r : NULL;
+    }
+    return NULL;
 }
 
 bool policy_allows_any(const struct policy *p, int64_t now_ms) {

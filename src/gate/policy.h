@@ -6,7 +6,8 @@
  * except for the JSON form of rules.
  *
  * A target is written [SCHEME://]HOST[:PORT][/PATH]:
- *   HOST is a name, *.suffix (all names below it), an address, or * (anything);
+ *   HOST is a name, *.suffix (all names below it), an address, or * (anything), or without
+ *   http:// and https:// a range of IPv4 addresses such as 10.1.2.0/24;
  *   SCHEME is http, https or tcp; without one HTTP and TLS, detected from the first bytes;
  *   PORT defaults to 80 for HTTP and 443 for TLS; tcp needs one;
  *   PATH, with http and https only, is a prefix of whole segments.
@@ -16,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "base/err.h"
 #include "base/jot.h"
@@ -40,7 +42,7 @@ int policy_action_parse(const char *text, enum policy_action *ret, struct err *e
 enum policy_protocol { PROTOCOL_WEB, PROTOCOL_HTTP, PROTOCOL_TLS, PROTOCOL_TCP };
 const char *policy_protocol_name(enum policy_protocol protocol);
 
-enum policy_host { HOST_EXACT, HOST_BELOW, HOST_ANY };
+enum policy_host { HOST_EXACT, HOST_BELOW, HOST_ANY, HOST_RANGE };
 
 struct policy_rule {
     uint64_t id; /* unique within the machine, never reused */
@@ -141,6 +143,15 @@ struct policy_answer {
 };
 
 struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q);
+
+/*
+ * Finds the rule that denies a connection because of the address that its host, a name or an
+ * address, leads to. `allowed` is the id of the rule that allowed it. Among newer rules the newest
+ * one for the address or a range with it decides. NULL: the connection may be made.
+ */
+const struct policy_rule *policy_denies_address(const struct policy *p, uint64_t allowed,
+                                                const struct policy_query *q,
+                                                const struct sockaddr *to);
 
 /* Whether some rule allows anything now, perhaps after an approval. */
 bool policy_allows_any(const struct policy *p, int64_t now_ms);

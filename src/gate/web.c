@@ -163,7 +163,7 @@ static void web_dialled(struct conn *c, const struct err *err) {
     } else if (!err) {
         reach_server(c);
     } else if (err->code == ERR_DENIED) {
-        web_say_no(c, err->text, REMEDY_LOCAL);
+        web_say_no(c, err->text, c->dial_remedy);
         return;
     } else {
         conn_tell(c, GATE_DENIED, w->method, w->path, err->text);
@@ -176,7 +176,7 @@ static void web_dialled(struct conn *c, const struct err *err) {
 
 static void web_reach(struct conn *c, const struct policy_rule *rule) {
     struct web *w = c->web;
-    if (c->server.fd >= 0 && w->server_rule == rule->id) {
+    if (c->server.fd >= 0 && w->server_rule == rule->id && !conn_is_cut_off(c)) {
         if (conn_tell_allowed(c, w->method, w->path))
             send_request(c);
         return;

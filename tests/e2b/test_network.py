@@ -67,6 +67,9 @@ def test_a_change_of_the_network_replaces_what_the_client_asked_for(e2b, daemon)
     for fields, rules, internet in [
             ({"allowOut": ["a.example"], "denyOut": ["0.0.0.0/0", "b.example"]},
              [("deny", "*", "client"), ("deny", "b.example", "client"), ("ask", "a.example", "client")], True),
+            ({"allowOut": ["9.9.9.9", "9.9.8.7/24"], "denyOut": ["10.0.0.0/8", "203.0.113.7"]},
+             [("ask", "*", "conf"), ("deny", "10.0.0.0/8", "client"), ("deny", "203.0.113.7", "client"), ("ask", "9.9.9.9", "client"),
+              ("ask", "9.9.8.0/24", "client")], True),
             ({"allow_internet_access": False}, [("deny", "*", "client")], False),
             ({"allow_internet_access": False, "allowOut": ["a.example"], "rules": None},
              [("deny", "*", "client"), ("ask", "a.example", "client")], False),
@@ -89,8 +92,24 @@ def test_what_the_owner_decides_wins_over_the_client(e2b, daemon):
     assert rules_of(daemon, sandbox) == [("ask", "*", "conf")] + mine
 
 
+def test_a_range_that_is_denied_is_reached_neither_by_address_nor_by_name():
+    daemon = Daemon(conf="[e2b]\ninternet = allow\n")
+    try:
+        e2b = E2b.of(daemon)
+        sandbox = e2b.create()
+        ask = ["python3", "-c", ASK]
+        control = daemon.exec(machine_of(sandbox), ask)["stdout"]
+        assert "resolves to a reserved address" in control and "denied by a rule" not in control
+        put(e2b, sandbox, denyOut=["203.0.0.0/16"])
+        assert "denied by a rule" in daemon.exec(machine_of(sandbox), ask)["stdout"]
+        put(e2b, sandbox, denyOut=["203.0.0.0/16"], allowOut=["203.0.113.0/24"])
+        assert daemon.exec(machine_of(sandbox), ask)["stdout"] == control
+    finally:
+        daemon.stop()
+
+
 @pytest.mark.parametrize("fields", [
-    {"allowOut": "a.example"}, {"denyOut": [7]}, {"allowOut": ["no host"]}, {"allowOut": ["10.0.0.0/8"]},
+    {"allowOut": "a.example"}, {"denyOut": [7]}, {"allowOut": ["no host"]}, {"allowOut": ["10.0.0.0/33"]}, {"allowOut": ["169.254.0.0/16"]}, {"denyOut": ["fd00::/8"]},
     {"denyOut": [f"h{i}.example" for i in range(64)]}, {"rules": {"a.example": []}}, {"egressProxy": {"address": "a:1"}}])
 def test_a_network_that_cannot_be_is_refused_and_changes_nothing(e2b, daemon, fields):
     sandbox = e2b.create(network={"denyOut": ["bad.example"]})

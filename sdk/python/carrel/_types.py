@@ -443,8 +443,8 @@ class LimitsRequest(TypedDict):
 class NetRule(TypedDict):
     # action of the rule (default: allow)
     action: NotRequired[Literal["allow", "deny", "ask"]]
-    # [http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, *.suffix, an address, or *; or a
-    # preset: apt, npm, pip, cargo, go
+    # [http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, *.suffix, an address, a range of IPv4
+    # addresses, or *; or a preset: apt, npm, pip, cargo, go
     target: str
     # HTTP methods, such as GET,HEAD; requires http:// or https:// in `target`
     methods: NotRequired[str]

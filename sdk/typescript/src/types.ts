@@ -425,7 +425,7 @@ export interface LimitsRequest {
 export interface NetRule {
   /** action of the rule (default: allow) */
   action?: "allow" | "deny" | "ask";
-  /** [http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, *.suffix, an address, or *; or a preset: apt, npm, pip, cargo, go */
+  /** [http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, *.suffix, an address, a range of IPv4 addresses, or *; or a preset: apt, npm, pip, cargo, go */
   target: string;
   /** HTTP methods, such as GET,HEAD; requires http:// or https:// in `target` */
   methods?: string;

@@ -43,9 +43,6 @@ static int add_hosts(struct e2b_network *n, const char *action, const json_t *ho
         if (!text)
             return err_set(err, ERR_INVALID, "field 'network' has a host that is not a text");
         bool is_all = strcmp(text, "0.0.0.0/0") == 0;
-        if (!is_all && strchr(text, '/'))
-            return err_set(err, ERR_INVALID,
-                           "field 'network': '%.60s': ranges of addresses are not supported", text);
         if (add_rule(n, action, is_all ? "*" : text, "client", err) < 0)
             return -1;
     }

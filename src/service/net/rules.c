@@ -74,9 +74,24 @@ static int add_preset(const struct service *s, const char *owner, const char *im
     return 0;
 }
 
+/* Whether a range lies where no range leads (gate/conn_dial.c), so that the rule has no effect. */
+static bool is_vain_range(const struct policy_rule *rule) {
+    struct address_range r;
+    enum address_kind kind;
+    if (rule->host_kind != HOST_RANGE || !address_range_read(rule->host, strlen(rule->host), &r))
+        return false;
+    kind = address_kind4(r.net);
+    return (kind == ADDRESS_LOOPBACK && r.bits >= 8) ||
+           (kind == ADDRESS_LINK_LOCAL && r.bits >= 16);
+}
+
 /* A rule for a loopback address cannot work: in a machine these addresses are the machine itself,
  * so that no connection to them comes to the gate. */
 static int check_loopback(const struct policy_rule *rule, struct err *err) {
+    if (rule->action != POLICY_DENY && is_vain_range(rule))
+        return err_set(err, ERR_INVALID,
+                       "a rule for '%s' has no effect: ranges never lead to this host or its link",
+                       rule->host);
     if (rule->action == POLICY_DENY || rule->host_kind != HOST_EXACT ||
         !address_is_self(rule->host))
         return 0;

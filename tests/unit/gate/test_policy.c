@@ -1,5 +1,7 @@
 #include "tests/unit/unit.h"
 
+#include <arpa/inet.h>
+
 #include "base/defer.h"
 #include "gate/policy.h"
 
@@ -30,7 +32,11 @@ static void a_target_is_written_as_it_was_read(void **state) {
                                         "tcp://10.1.2.3:22",
                                         "https://[2001:db8::1]:444",
                                         "tcp://*:22",
-                                        "https://*.a.b/x/"};
+                                        "https://*.a.b/x/",
+                                        "10.1.2.0/24",
+                                        "10.0.0.0/8:8080",
+                                        "tcp://10.1.2.4/30:5432",
+                                        "http://10.0.0.0/8"}; /* a path */
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         char text[POLICY_TARGET_SIZE];
         struct policy_rule r = rule(POLICY_ALLOW, texts[i]);
@@ -61,7 +67,17 @@ static void a_bad_target_is_refused(void **state) {
                                         "https://[::1",
                                         "a\nb",
                                         "https://a//b",
-                                        "a.b:80:80"};
+                                        "a.b:80:80",
+                                        "10.0.0.0/0",
+                                        "10.0.0.0/33",
+                                        "10.0.0.0/",
+                                        "10.0.0.0/8/8",
+                                        "10.0.0.0/008",
+                                        "10.0.0.0/8x",
+                                        "10.0.0.0/-1",
+                                        "10.1/16",
+                                        "tcp://10.0.0.0/8",
+                                        "[fd00::]/8"};
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         struct policy_rule r = {.id = 7};
         if (policy_target_read(texts[i], &r, &err) == 0)
@@ -136,6 +152,77 @@ static void the_newest_rule_decides(void **state) {
     assert_int_equal(policy_remove(&p, 4, &err), 0);
     assert_int_equal(policy_remove(&p, 4, &err), -1);
     IS(ask(&p, "bad.example.com", 443, PROTOCOL_TLS, NULL, NULL), POLICY_ALLOW);
+}
+
+static void a_range_is_written_with_its_first_address(void **state) {
+    (void)state;
+    char text[POLICY_TARGET_SIZE];
+    struct policy_rule r = rule(POLICY_ALLOW, "10.1.2.200/24:99");
+    policy_target_write(&r, text);
+    assert_string_equal(text, "10.1.2.0/24:99");
+    r = rule(POLICY_ALLOW, "10.1.2.200/32");
+    policy_target_write(&r, text);
+    assert_string_equal(text, "10.1.2.200");
+    assert_int_equal(r.host_kind, HOST_EXACT);
+}
+
+static void a_range_has_addresses_and_no_names(void **state) {
+    (void)state;
+    static const struct {
+        const char *host;
+        enum policy_action action;
+    } rows[] = {
+        {"10.1.2.0", POLICY_ALLOW},         {"10.1.3.255", POLICY_ALLOW},
+        {"10.1.4.0", POLICY_DENY},          {"10.1.1.255", POLICY_DENY},
+        {"::ffff:10.1.2.3", POLICY_DENY},   {"10.1.2.3.example", POLICY_DENY},
+        {"64:ff9b::10.1.2.3", POLICY_DENY}, {"a.example", POLICY_DENY},
+        {"110.1.2.3", POLICY_DENY},         {"10.1.2", POLICY_DENY},
+    };
+    struct policy p DEFER(policy_done) = {.count = 0};
+    add(&p, POLICY_ALLOW, "10.1.2.0/23");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        if (ask(&p, rows[i].host, 443, PROTOCOL_TLS, NULL, NULL).action != rows[i].action)
+            fail_msg("%s", rows[i].host);
+    IS(ask(&p, "10.1.2.0", 22, PROTOCOL_TCP, NULL, NULL), POLICY_DENY);
+}
+
+static void a_denied_address_is_denied_by_name_too(void **state) {
+    (void)state;
+    static const struct {
+        const char *first, *second, *address;
+        bool denied;
+    } rows[] = {
+        {"deny 10.1.0.0/16", NULL, "10.1.2.3", true},
+        {"deny 10.1.0.0/16", NULL, "10.2.2.3", false},
+        {"deny 10.1.2.3", NULL, "10.1.2.3", true},
+        {"deny 10.1.2.4", NULL, "10.1.2.3", false},
+        {"deny [2001:db8::1]", NULL, "2001:db8::1", true},
+        {"deny 10.1.0.0/16", "allow 10.1.2.0/24", "10.1.2.3", false},
+        {"allow 10.1.0.0/16", "deny 10.1.2.0/24", "10.1.2.3", true},
+        {"deny 10.1.0.0/16", NULL, "::ffff:10.1.2.3", true},
+        {"deny 10.1.2.3", NULL, "64:ff9b::10.1.2.3", true},
+        {"deny 10.1.0.0/16", "allow 10.2.0.0/16", "::ffff:10.1.2.3", true},
+        {"deny other.example", NULL, "10.1.2.3", false},
+        {"deny 10.1.0.0/16:8443", NULL, "10.1.2.3", false}, /* another port */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct policy p DEFER(policy_done) = {.count = 0};
+        add(&p, POLICY_ALLOW, "*");
+        const char *more[] = {rows[i].first, rows[i].second};
+        for (size_t k = 0; k < 2 && more[k]; k++)
+            add(&p, *more[k] == 'd' ? POLICY_DENY : POLICY_ALLOW, strchr(more[k], ' ') + 1);
+        struct policy_query q = {
+            .host = "a.example", .port = 443, .knows_protocol = true, .protocol = PROTOCOL_TLS};
+        struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+        struct sockaddr_in four = {.sin_family = AF_INET};
+        bool is_six = inet_pton(AF_INET6, rows[i].address, &six.sin6_addr) == 1;
+        assert_true(is_six || inet_pton(AF_INET, rows[i].address, &four.sin_addr) == 1);
+        const struct sockaddr *to =
+            is_six ? (const struct sockaddr *)&six : (const struct sockaddr *)&four;
+        if ((policy_denies_address(&p, 1, &q, to) != NULL) != rows[i].denied)
+            fail_msg("row %zu: %s", i, rows[i].first);
+        assert_null(policy_denies_address(&p, p.last_id, &q, to)); /* no newer rule */
+    }
 }
 
 static void methods_and_paths_wait_for_the_request(void **state) {
@@ -590,6 +677,9 @@ UNIT_MAIN(cmocka_unit_test(a_policy_without_a_rule_in_force_allows_nothing),
           cmocka_unit_test(an_exact_rule_is_for_one_request),
           cmocka_unit_test(a_rule_ends_when_it_says), cmocka_unit_test(rules_are_kept_as_json),
           cmocka_unit_test(bad_json_leaves_the_policy_as_it_was),
+          cmocka_unit_test(a_range_is_written_with_its_first_address),
+          cmocka_unit_test(a_range_has_addresses_and_no_names),
+          cmocka_unit_test(a_denied_address_is_denied_by_name_too),
           cmocka_unit_test(there_are_only_so_many_rules),
           cmocka_unit_test(given_rules_are_replaced_and_lose_to_the_owner),
           cmocka_unit_test(too_many_given_rules_change_nothing))
