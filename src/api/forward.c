@@ -1,5 +1,6 @@
 /*
- * Connections to a port of a machine over a WebSocket. Binary messages are bytes. The text message
+ * Connections to a port of a machine, or to its serial console, over a WebSocket. Binary messages
+ * are bytes. The text message
  * {"type":"end"} ends the bytes of its sender, who still receives those of the other side. The
  * answer to it is {"type":"taken"}, once the machine has taken all bytes: a client that closes
  * earlier resets its connection to the port, as one that breaks off does.
@@ -173,6 +174,17 @@ static void forward_opened(void *arg, struct forward *f, int fd, const struct er
     t->fd = TAKE_FD(sock);
     if (loop_watch_new(loop, t->fd, LOOP_READ, tunnel_event, t, &t->watch, &failed) < 0)
         tunnel_break(t, WS_INTERNAL, failed.text);
+}
+
+void api_serial(struct call *c) {
+    struct err err;
+    uint64_t offset = 0;
+    if (!c->http->head->upgrade)
+        call_needs_upgrade(c);
+    else if (call_number(c, "offset", 0, INT64_MAX, &offset, &err) < 0)
+        call_error(c, &err);
+    else
+        service_serial(c->service, &c->who, c->params[0], offset, forward_opened, c);
 }
 
 void api_forward(struct call *c) {

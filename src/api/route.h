@@ -104,6 +104,7 @@ void api_ticket_read(struct call *c);
 void api_ticket_write(struct call *c);
 /* forward.c */
 void api_forward(struct call *c);
+void api_serial(struct call *c);
 void api_desktop_start(struct call *c);
 void api_desktop_screenshot(struct call *c);
 void api_desktop_input(struct call *c);

@@ -93,6 +93,10 @@ static const struct query stdin_queries[] = {
     {"eof", "boolean", "close standard input after the body"},
     {0},
 };
+static const struct query serial_queries[] = {
+    {"offset", "integer", "begin at this byte of all that the vm wrote (default 0: the oldest)"},
+    {0},
+};
 static const struct query terminal_queries[] = {
     {"exec", "string", "attach to this command instead of starting a shell"},
     {"offset", "integer", "offset of the first byte of output to send (default 0: all of it)"},
@@ -262,6 +266,13 @@ const struct route routes[] = {
      "-N --max-time 2 -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: "
      "13' -H 'Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==' $URL/v1/machines/$M/forward/5432",
      api_forward, NULL},
+    {"GET", M "/serial", "serial", SCOPE_RUN, BODY_NONE, NULL, NULL, 101,
+     "application/octet-stream",
+     "Connect to the serial console of a vm over a WebSocket, as for forward; the first line is "
+     "the offset of the bytes that follow",
+     "-N --max-time 2 -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: "
+     "13' -H 'Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==' \"$URL/v1/machines/$M/serial?offset=0\"",
+     api_serial, serial_queries},
     {"POST", M "/desktop", "desktop_start", SCOPE_RUN, BODY_JSON, &desktop_request_schema,
      &desktop_schema, 200, NULL, "Start the desktop of a machine, unless it runs",
      "-X POST $URL/v1/machines/$M/desktop -d '{}'", api_desktop_start, NULL},

@@ -71,6 +71,8 @@ const struct command commands[] = {
      json_rows, NULL},
     {"move", "[OPTIONS] MACHINE", "make a box a vm with the same files and grants", cmd_move,
      move_rows, NULL},
+    {"serial", "[OPTIONS] MACHINE", "show a vm's serial console, and type into it", cmd_serial,
+     serial_rows, NULL, NULL, serial_notes},
     {"resume", "[--json] MACHINE", "start a machine again after pause, hibernate or stop",
      cmd_resume, json_rows, NULL},
     {"stats", "[--json] [MACHINE]", "show the resource use of a machine or of the daemon",

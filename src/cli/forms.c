@@ -36,6 +36,11 @@ const char health_notes[] = "The exit status is 1 if a check is bad. A machine t
                             "good again, since the last\n"
                             "check gets an event: carrel events.";
 
+const char serial_notes[] =
+    "The console works when the guest of the machine does not answer. It is kept while nobody\n"
+    "looks: the last 256K. Several users may look and type at once. To leave it, press Ctrl-]\n"
+    "three times within a second.";
+
 const char ssh_notes[] =
     "The machine needs openssh-server. Its sshd runs only during a connection, which goes through\n"
     "the daemon: no port of this host listens. See docs/howto/ssh.md.";

@@ -248,6 +248,7 @@ struct machine_driver {
      * vm boots again for it, which ends everything in it.
      */
     void (*lend)(struct machine *m, const char *paths, machine_lend_fn *done, void *arg);
+    /* port 0: the serial console of a vm (spawn/vm/serial.h). */
     void (*dial)(struct machine *m, uint16_t port, machine_dial_fn *done, void *arg);
     void (*let_go)(struct machine *m); /* called by machine_free() */
 };

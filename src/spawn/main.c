@@ -22,6 +22,7 @@
 #include "spawn/fuse/server.h"
 #include "spawn/rootless.h"
 #include "spawn/spawner.h"
+#include "spawn/vm/serial.h"
 #include "spawn/weaken.h"
 
 enum { IDLE_MS = 60000 };
@@ -211,6 +212,8 @@ int main(int argc, char **argv) {
     stdio_hold();
     if (argc > 1 && strcmp(argv[1], "--serve-files") == 0)
         return fuse_server_main(argc - 2, argv + 2);
+    if (argc > 1 && strcmp(argv[1], "--serve-serial") == 0)
+        return serial_main(argc - 2, argv + 2);
     prctl(PR_SET_NAME, "carrel-spawn");
     if (argc > 1 && strcmp(argv[1], "--cell-root") == 0)
         return cell_root_main(argc - 2, argv + 2, UID_BASE);

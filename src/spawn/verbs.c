@@ -244,9 +244,9 @@ static int dial(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
     struct box *box = live_box(s, m->plan.id, err);
     if (!box)
         return -1;
-    if (m->port == 0 || m->port > 65535)
+    if (m->port > 65535)
         return err_set(err, ERR_INVALID, "the port of a machine must be between 1 and 65535");
-    fds->v[0] = box_dial(s, box, (uint16_t)m->port, err);
+    fds->v[0] = m->port ? box_dial(s, box, (uint16_t)m->port, err) : vm_dial_serial(s, box, err);
     if (fds->v[0] < 0)
         return -1;
     fds->count = 1;

@@ -232,7 +232,7 @@ BODIES = {"image_layers": {"digests": ["sha256:" + 64 * "0"]}, "machine_hibernat
           "file_write": b"x", "tar_write": b"\0" * 1024, "exec_stdin": b"x"}
 # The first four stay open: test_bad_input.py, test_forward.py and test_desktop.py have their refusals. The next one copies all that
 # a machine sees, which here is the whole host: tests/image has it. The last one boots a kernel: tests/vm has it.
-ENDLESS = ("terminal", "file_watch", "forward", "desktop_watch", "image_snap", "machine_move")
+ENDLESS = ("terminal", "file_watch", "forward", "serial", "desktop_watch", "image_snap", "machine_move")
 
 
 def a_tree():

@@ -22,6 +22,7 @@ OPERATIONS: Dict[str, Tuple[str, str, Tuple[str, ...]]] = {
     "expose": ("POST", "/v1/machines/{machine}/exposures", ()),
     "expose_remove": ("DELETE", "/v1/machines/{machine}/exposures/{port}", ()),
     "forward": ("GET", "/v1/machines/{machine}/forward/{port}", ()),
+    "serial": ("GET", "/v1/machines/{machine}/serial", ("offset", )),
     "desktop_start": ("POST", "/v1/machines/{machine}/desktop", ()),
     "desktop_screenshot": ("GET", "/v1/machines/{machine}/desktop/screenshot", ()),
     "desktop_input": ("POST", "/v1/machines/{machine}/desktop/input", ()),

@@ -1641,6 +1641,8 @@ export interface Operations {
   expose_remove: { params: { machine: string; port: string }; body: undefined; answer: Exposures; event: never };
   /** Connect to a TCP port of a machine over a WebSocket: binary messages are bytes, the text message {"type":"end"} ends those of its sender */
   forward: { params: { machine: string; port: string }; body: undefined; answer: Uint8Array; event: never };
+  /** Connect to the serial console of a vm over a WebSocket, as for forward; the first line is the offset of the bytes that follow */
+  serial: { params: { machine: string; offset?: number }; body: undefined; answer: Uint8Array; event: never };
   /** Start the desktop of a machine, unless it runs */
   desktop_start: { params: { machine: string }; body: DesktopRequest; answer: Desktop; event: never };
   /** Take a screenshot of the desktop; it is started if it does not run */
@@ -1867,6 +1869,7 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   expose: ["POST", "/v1/machines/{machine}/exposures"],
   expose_remove: ["DELETE", "/v1/machines/{machine}/exposures/{port}"],
   forward: ["GET", "/v1/machines/{machine}/forward/{port}"],
+  serial: ["GET", "/v1/machines/{machine}/serial"],
   desktop_start: ["POST", "/v1/machines/{machine}/desktop"],
   desktop_screenshot: ["GET", "/v1/machines/{machine}/desktop/screenshot"],
   desktop_input: ["POST", "/v1/machines/{machine}/desktop/input"],

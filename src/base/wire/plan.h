@@ -83,6 +83,7 @@ enum plan_type {
      */
     PLAN_DRAW, /* id, stack, text, layer; archive, report -> PLAN_DONE */
     PLAN_WIPE, /* text: name, or name/root where that is a file too -> PLAN_DONE; `busy`: in use */
+    /* port 0: the serial console of a vm */
     PLAN_DIAL, /* id, port                     -> PLAN_DONE + a socket to that port in the box */
     PLAN_LEND, /* id, text: paths, one per line -> PLAN_TEXT; unmounts other granted directories */
     /* Copies a layer to a disk of the store under number `layer`, and syncs it. */

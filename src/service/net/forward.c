@@ -1,6 +1,7 @@
 #include "service/net/forward.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "service/net/inner.h"
 #include "service/rest.h"
 #include "service/rights.h"
+#include "service/vm/vms.h"
 
 enum { CONNECT_MS = 10000 };
 
@@ -20,7 +22,9 @@ struct forward {
     struct caller who;
     struct live *live; /* NULL before the machine was found */
     char machine[STORE_NAME_SIZE];
-    uint16_t port;
+    uint16_t port; /* 0: the serial console of a vm */
+    uint64_t offset;
+    char what[48]; /* for errors: "port 80" */
     char detail[32];
     uint64_t intent;
     bool dialling; /* the driver will call forward_dialled() */
@@ -48,14 +52,21 @@ void service_forward_over(struct forward *f) {
     forward_free(f);
 }
 
+static struct journal_record forward_record(const struct forward *f, const struct live *l) {
+    return (struct journal_record){.verb = f->port ? "forward" : "serial",
+                                   .machine = l->row.id,
+                                   .detail = f->port ? f->detail : NULL};
+}
+
 static void forward_note(struct forward *f, const struct err *failed) {
-    const struct journal_record what = {
-        .verb = "forward", .machine = f->live->row.id, .detail = f->detail};
+    const struct journal_record what = forward_record(f, f->live);
     note_result(f->service, &f->who, &what, f->intent, failed);
 }
 
-/* Answers with the connected socket. */
+/* Answers with the connected socket. A console is told where its client wants to begin. */
 static void forward_connected(struct forward *f) {
+    if (!f->port)
+        dprintf(f->fd, "%" PRIu64 "\n", f->offset);
     f->answered = true;
     loop_watch_free(TAKE(f->watch));
     loop_timer_stop(f->timer);
@@ -87,8 +98,8 @@ static void forward_lost(struct forward *f, const struct err *err) {
 static void forward_late(void *arg) {
     struct forward *f = arg;
     struct err err;
-    err_set(&err, ERR_TIMEOUT, "cannot connect to port %u of machine '%s': no answer in %d seconds",
-            f->port, f->live->row.id, CONNECT_MS / 1000);
+    err_set(&err, ERR_TIMEOUT, "cannot connect to %s of machine '%s': no answer in %d seconds",
+            f->what, f->live->row.id, CONNECT_MS / 1000);
     forward_lost(f, &err);
 }
 
@@ -105,11 +116,10 @@ static void forward_ready(void *arg, unsigned events) {
         return;
     }
     if (failed == ECONNREFUSED)
-        err_set(&err, ERR_BUSY, "no program in machine '%s' listens on port %u", f->live->row.id,
-                f->port);
+        err_set(&err, ERR_BUSY, "no program in machine '%s' listens on %s", f->live->row.id,
+                f->what);
     else
-        err_num(&err, -failed, "cannot connect to port %u of machine '%s'", f->port,
-                f->live->row.id);
+        err_num(&err, -failed, "cannot connect to %s of machine '%s'", f->what, f->live->row.id);
     forward_lost(f, &err);
 }
 
@@ -138,10 +148,14 @@ static void forward_woken(void *arg, const struct err *err) {
 }
 
 static int forward_begin(struct forward *f, struct live *l, struct err *err) {
-    const struct journal_record what = {
-        .verb = "forward", .machine = l->row.id, .detail = f->detail};
-    if (cell_refuse(l, "forwarded ports", err) < 0)
+    const struct journal_record what = forward_record(f, l);
+    if (cell_refuse(l, f->port ? "forwarded ports" : "a serial console", err) < 0)
         return -1;
+    if (!f->port && !live_is_vm(l)) {
+        err_set(err, ERR_UNSUPPORTED, "machine '%s' is a box, which has no serial console",
+                l->row.id);
+        return err_remedy(err, "only a vm has one; for a shell use carrel sh");
+    }
     if (l->net->forwards == FORWARDS_MAX)
         return err_set(err, ERR_LIMIT,
                        "machine '%s' already has %d forwarded connections, which is the limit",
@@ -169,17 +183,36 @@ static void forward_start(struct forward *f) {
     f->service->driver->dial(l->machine, f->port, forward_dialled, f);
 }
 
-void service_forward(struct service *s, const struct caller *who, const char *machine,
-                     uint16_t port, service_forward_fn *done, void *arg) {
+static void forward_new(struct service *s, const struct caller *who, const char *machine,
+                        uint16_t port, uint64_t offset, service_forward_fn *done, void *arg) {
     struct err err;
     struct forward *f = xnew(struct forward);
-    *f = (struct forward){
-        .service = s, .who = *who, .port = port, .fd = -1, .done = done, .arg = arg};
+    *f = (struct forward){.service = s,
+                          .who = *who,
+                          .port = port,
+                          .offset = offset,
+                          .fd = -1,
+                          .done = done,
+                          .arg = arg};
     snprintf(f->machine, sizeof(f->machine), "%s", machine);
     snprintf(f->detail, sizeof(f->detail), "{\"port\":%u}", port);
+    if (port)
+        snprintf(f->what, sizeof(f->what), "port %u", port);
+    else
+        snprintf(f->what, sizeof(f->what), "the serial console");
     f->timer = loop_timer_new(s->loop, forward_late, f);
     if (allow(who, SCOPE_RUN, &err) < 0)
         forward_failed(f, &err);
     else
         forward_start(f);
+}
+
+void service_forward(struct service *s, const struct caller *who, const char *machine,
+                     uint16_t port, service_forward_fn *done, void *arg) {
+    forward_new(s, who, machine, port, 0, done, arg);
+}
+
+void service_serial(struct service *s, const struct caller *who, const char *machine,
+                    uint64_t offset, service_forward_fn *done, void *arg) {
+    forward_new(s, who, machine, 0, offset, done, arg);
 }

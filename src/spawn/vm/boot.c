@@ -23,6 +23,10 @@
 #include "spawn/make/vm_net.h"
 #include "spawn/vm/launch.h"
 
+/* Sockets of a vm in the directory of its box, which only the host can see. */
+#define VM_PORT_SOCKET "port.sock"
+#define VM_SERIAL_SOCKET "serial.sock"
+
 enum { VM_CPUS_MAX = 8, VM_CPUS_USUAL = 2 };
 
 static int vm_check_host(const struct spawner *s, struct err *err) {
@@ -47,11 +51,12 @@ static int vm_check_file(int fd, const char *what, struct err *err) {
     return err_remedy(err, "chmod o+r the %s", what);
 }
 
-static int vm_listen(struct spawner *s, const char *id, int *ret, struct err *err) {
-    struct sockaddr_un a = box_socket(s, id, "port.sock");
+static int vm_listen(struct spawner *s, const char *id, const char *name, int *ret,
+                     struct err *err) {
+    struct sockaddr_un a = box_socket(s, id, name);
     int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 4) < 0)
-        return err_sys(err, "cannot listen for connections to the guest of vm '%s'", id);
+        return err_sys(err, "cannot listen for connections to vm '%s'", id);
     *ret = TAKE_FD(fd);
     return 0;
 }
@@ -277,17 +282,19 @@ int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *
     if (!box || vm_check(s, in, err) < 0)
         return -1;
     char line[sizeof(m->text)], name[VM_HOSTNAME_SIZE];
-    int port DEFER_CLOSE = -1, console[2];
+    int port DEFER_CLOSE = -1, serial DEFER_CLOSE = -1, console[2];
     memcpy(line, m->text, sizeof(line));
     const char *words = vm_cut_words(line);
     vm_name(words, name);
-    if (vm_listen(s, box->id, &port, err) < 0)
+    if (vm_listen(s, box->id, VM_PORT_SOCKET, &port, err) < 0 ||
+        vm_listen(s, box->id, VM_SERIAL_SOCKET, &serial, err) < 0)
         return -1;
     if (pipe2(console, O_CLOEXEC | O_NONBLOCK) < 0)
         return err_sys(err, "cannot start vm '%s'", box->id);
     vm_need_net(s, m, box);
     struct vm_launch l = {.console = console[1],
                           .port = port,
+                          .serial = serial,
                           .tap = box->vm_tap,
                           .kernel = in->fds[0],
                           .initrd = in->fds[1],
@@ -333,7 +340,7 @@ static void vm_try_process(int pid, void *arg) {
 
 bool vm_is_booted(const struct spawner *s, const struct box *box) {
     char path[ID_SIZE + 16];
-    snprintf(path, sizeof(path), "%s/port.sock", box->id);
+    snprintf(path, sizeof(path), "%s/" VM_PORT_SOCKET, box->id);
     return faccessat(s->boxes, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
@@ -361,11 +368,25 @@ int vm_halt(struct spawner *s, struct plan_message *m, struct err *err) {
     cgroup_each_pid(&s->cgroups, f.box->cgroup, vm_kill, &f);
     if (f.was_there)
         return err_set(err, ERR_BUSY, "the processes of vm '%s' are ending", f.box->id);
-    snprintf(path, sizeof(path), "%s/port.sock", f.box->id);
-    unlinkat(s->boxes, path, 0);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "%s/%s", f.box->id, i ? VM_PORT_SOCKET : VM_SERIAL_SOCKET);
+        unlinkat(s->boxes, path, 0);
+    }
     if (m->changed) {
         close_fd(&f.box->vm_netns);
         close_fd(&f.box->vm_tap);
     }
     return 0;
+}
+
+int vm_dial_serial(struct spawner *s, const struct box *box, struct err *err) {
+    struct sockaddr_un a = box_socket(s, box->id, VM_SERIAL_SOCKET);
+    int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
+        return TAKE_FD(fd);
+    if (errno != ENOENT)
+        return err_sys(err, "cannot connect to the serial console of vm '%s'", box->id);
+    err_set(err, ERR_UNSUPPORTED, "machine '%s' has no serial console", box->id);
+    return err_remedy(err, "only a vm has one, and one that an earlier version of Carrel booted "
+                           "gets it at its next boot");
 }

@@ -23,6 +23,9 @@ int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *
  */
 int vm_halt(struct spawner *s, struct plan_message *m, struct err *err);
 
+/* Connects to the serial console of a vm (spawn/vm/serial.h). Returns a socket, or -1. */
+int vm_dial_serial(struct spawner *s, const struct box *box, struct err *err);
+
 /* True if a vm was booted in the box and not ended since. */
 bool vm_is_booted(const struct spawner *s, const struct box *box);
 

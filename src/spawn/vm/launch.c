@@ -50,6 +50,7 @@ enum {
 /* Descriptors of the two programs; all others are closed. */
 enum {
     SERVER_FD = 3,
+    RELAY_FD = 3, /* and the next one */
     KERNEL_FD = 3,
     INITRD_FD,
     PORT_FD,
@@ -59,7 +60,8 @@ enum {
     QMP_FD,
     STATE_FD,
     KEPT_FD, /* and the next one: the other ends of WORD_FD and QMP_FD */
-    FDS_MAX = KEPT_FD + 2 - KERNEL_FD,
+    SERIAL_FD = KEPT_FD + 2,
+    FDS_MAX = SERIAL_FD + 1 - KERNEL_FD,
     HIGH_FD = 64,
 };
 
@@ -74,9 +76,10 @@ struct jail {
     const struct vm_launch *launch;
     int usr, tree, proc, dev, root; /* mounts */
     int pidns, ipcns, utsns, userns;
-    int program;  /* this one, which serves the files, too */
-    int files[2]; /* connects QEMU to the server */
-    int life[2];  /* pipe that only tells QEMU that the server has ended */
+    int program;   /* this one, which serves the files, too */
+    int files[2];  /* connects QEMU to the server */
+    int serial[2]; /* connects QEMU to the process that keeps its serial console */
+    int life[2];   /* pipe that only tells QEMU that the server has ended */
     struct part parts[PARTS_MAX];
     size_t part_count;
 };
@@ -280,6 +283,8 @@ static void jail_list_own(const struct vm_launch *l, struct args *a) {
     args_add(a, "socket,id=word,fd=%d", WORD_FD);
     args_add(a, "-chardev");
     args_add(a, "socket,id=qmp,fd=%d", QMP_FD);
+    args_add(a, "-chardev");
+    args_add(a, "socket,id=serial,fd=%d", SERIAL_FD);
     args_add(a, "-object");
     args_add(a, "memory-backend-file,id=mem,mem-path=/proc/self/fd/%d,share=%s,size=%" PRIu64,
              RAM_FD, l->state < 0 ? "on" : "off", l->mem_bytes);
@@ -297,7 +302,7 @@ static void jail_list_qemu(const struct jail *j, struct args *a) {
         "-display",
         "none",
         "-serial",
-        "none",
+        "chardev:serial",
         "-monitor",
         "none",
         "-sandbox",
@@ -375,19 +380,46 @@ static void jail_die_with_server(const struct jail *j) {
 }
 
 /* QEMU touches no file but the two that it gets, so it runs as a user without any. */
-static void __attribute__((noreturn)) jail_run_qemu(const struct jail *j) {
-    static struct args a;
-    const struct vm_launch *l = j->launch;
-    const int fds[FDS_MAX] = {l->kernel,  l->initrd, l->port,  j->files[0], l->tap,   l->ram,
-                              l->word[1], l->qmp[1], l->state, l->word[0],  l->qmp[0]};
-    _Static_assert(FILES_FD + 1 == VM_LAUNCH_TAP, "the tap comes after the files");
-    jail_list_qemu(j, &a);
+static void jail_be_nobody(const struct jail *j) {
     STEP("change to the user of QEMU", (int)syscall(SYS_setresgid, NOBODY, NOBODY, NOBODY));
     jail_drop_capabilities(j, (const unsigned[]){CAP_SETUID}, 1);
     STEP("change to the user of QEMU", (int)syscall(SYS_setresuid, NOBODY, NOBODY, NOBODY));
+}
+
+static void __attribute__((noreturn)) jail_run_qemu(const struct jail *j) {
+    static struct args a;
+    const struct vm_launch *l = j->launch;
+    const int fds[FDS_MAX] = {l->kernel, l->initrd,  l->port,    j->files[0],
+                              l->tap,    l->ram,     l->word[1], l->qmp[1],
+                              l->state,  l->word[0], l->qmp[0],  j->serial[0]};
+    _Static_assert(FILES_FD + 1 == VM_LAUNCH_TAP, "the tap comes after the files");
+    jail_list_qemu(j, &a);
+    jail_be_nobody(j);
     jail_die_with_server(j);
     jail_arrange(j, fds, FDS_MAX);
     jail_run(j, &a);
+}
+
+/* This program once more, with these descriptors from 3 on. */
+static void __attribute__((noreturn))
+jail_run_own(const struct jail *j, const char *const *words, size_t count, const int fds[2]) {
+    static struct args a;
+    char *const env[] = {NULL};
+    args_add_words(&a, words, count);
+    int program = fcntl(j->program, F_DUPFD_CLOEXEC, HIGH_FD);
+    STEP("arrange descriptors", program);
+    jail_arrange(j, fds, 2);
+    syscall(SYS_execveat, program, "", a.v, env, AT_EMPTY_PATH);
+    jail_fail(j, words[1], errno);
+}
+
+/* Keeps the serial console: spawn/vm/serial.h. It ends with QEMU. */
+static void __attribute__((noreturn)) jail_run_serial(const struct jail *j) {
+    static const char *const words[] = {"carrel-serial", "--serve-serial", "3", "4"};
+    _Static_assert(RELAY_FD == 3, "its number is in the arguments");
+    jail_be_nobody(j);
+    jail_run_own(j, words, sizeof(words) / sizeof(*words),
+                 (const int[]){j->serial[1], j->launch->serial});
 }
 
 /* Serves the files of the machine to the guest: spawn/fuse/server.h. */
@@ -395,16 +427,9 @@ static void __attribute__((noreturn)) jail_run_server(const struct jail *j) {
     static const unsigned kept[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FOWNER,     CAP_FSETID,
                                     CAP_SETGID, CAP_SETUID,       CAP_SYS_CHROOT, CAP_SETFCAP};
     static const char *const words[] = {"carrel-files", "--serve-files", "/tree", "3"};
-    static struct args a;
-    char *const env[] = {NULL};
     _Static_assert(SERVER_FD == 3, "its number is in the arguments");
-    args_add_words(&a, words, sizeof(words) / sizeof(*words));
     jail_drop_capabilities(j, kept, sizeof(kept) / sizeof(*kept));
-    int program = fcntl(j->program, F_DUPFD_CLOEXEC, HIGH_FD);
-    STEP("arrange descriptors", program);
-    jail_arrange(j, (const int[]){j->files[1], j->life[1]}, 2);
-    syscall(SYS_execveat, program, "", a.v, env, AT_EMPTY_PATH);
-    jail_fail(j, "start the server of the files", errno);
+    jail_run_own(j, words, sizeof(words) / sizeof(*words), (const int[]){j->files[1], j->life[1]});
 }
 
 static void jail_limit(void) {
@@ -425,10 +450,16 @@ static void __attribute__((noreturn)) jail_start(struct jail *j) {
     jail_limit();
     jail_standard_streams(j);
     STEP("connect QEMU to its files", socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, j->files));
+    STEP("connect the serial console",
+         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, j->serial));
     STEP("forbid new privileges", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     TRY("load the seccomp filter", filter_load(&j->s->filter));
-    STEP("tie QEMU to the server of its files", pipe2(j->life, O_CLOEXEC));
     pid_t pid = fork();
+    STEP("start the serial console", pid);
+    if (pid == 0)
+        jail_run_serial(j);
+    STEP("tie QEMU to the server of its files", pipe2(j->life, O_CLOEXEC));
+    pid = fork();
     STEP("start QEMU", pid);
     if (pid == 0)
         jail_run_qemu(j);

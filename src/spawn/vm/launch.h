@@ -20,6 +20,7 @@ struct vm_launch {
     int report;         /* pipe: what failed, as text; closed without text once both run */
     int console;        /* standard error of both */
     int port;           /* listening socket, which becomes the serial port of the guest */
+    int serial;         /* listening socket, for clients of the serial console (serial.h) */
     int tap;            /* -1: no network */
     int kernel, initrd; /* files that every user may read */
     int ram;            /* memory of the guest: a file that every user may write */
