@@ -233,6 +233,7 @@ const struct schema *const all_schemas[] = {
     &signal_request_schema,
     &resize_request_schema,
     &snap_request_schema,
+    &step_name_schema,
     &rewind_request_schema,
     &hibernate_request_schema,
     &kind_request_schema,

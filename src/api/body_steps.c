@@ -47,6 +47,13 @@ const struct schema image_request_schema =
 
 const struct schema snap_request_schema = SCHEMA("SnapRequest", struct snap_request, snap_request);
 
+static const struct field step_name[] = {
+    {"name", FIELD_TEXT, AT(struct step_name_request, name),
+     "new name of the step; empty: it has none, and may be deleted when it is old",
+     .required = true, .max = NAME_MAX_BYTES},
+};
+const struct schema step_name_schema = SCHEMA("StepName", struct step_name_request, step_name);
+
 static const struct field rewind_request[] = {
     {"step", FIELD_TEXT, AT(struct rewind_request, step),
      "number, id or name of the step, `last`, or `start`: the machine as created", .required = true,

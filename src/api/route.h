@@ -116,6 +116,7 @@ void api_net_add(struct call *c);
 void api_net_remove(struct call *c);
 /* steps.c */
 void api_snap(struct call *c);
+void api_step_name(struct call *c);
 void api_rewind(struct call *c);
 void api_fork(struct call *c);
 void api_step_list(struct call *c);

@@ -21,6 +21,11 @@ void api_snap(struct call *c) {
     service_snap(c->service, &c->who, c->params[0], r->name, answer_step, c);
 }
 
+void api_step_name(struct call *c) {
+    const struct step_name_request *r = c->request;
+    service_step_name(c->service, &c->who, c->params[0], c->params[1], r->name, answer_step, c);
+}
+
 void api_rewind(struct call *c) {
     service_rewind(c->service, &c->who, c->params[0], c->request, answer_step, c);
 }

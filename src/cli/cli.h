@@ -148,7 +148,7 @@ extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], ne
 /* Subcommands (forms.c). */
 extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],
     store_forms[], token_forms[], e2b_forms[], audit_forms[], models_forms[], agent_forms[],
-    volume_forms[], login_forms[], desktop_forms[];
+    rename_forms[], volume_forms[], login_forms[], desktop_forms[];
 extern const char login_notes[];
 extern const char net_notes[];
 extern const char forward_notes[], health_notes[], serial_notes[], ssh_notes[];

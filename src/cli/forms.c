@@ -62,6 +62,12 @@ const struct form expose_forms[] = {
     {NULL, NULL},
 };
 
+const struct form rename_forms[] = {
+    {"MACHINE NAME", "change the name of a machine"},
+    {"MACHINE@STEP NAME", "name a step, such as work@7; '' removes its name"},
+    {NULL, NULL},
+};
+
 const struct form grant_forms[] = {
     {"ls MACHINE", "list the grants of a machine (the same as `carrel grants`)"},
     {"show MACHINE GRANT", "show one grant of a machine"},

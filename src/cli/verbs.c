@@ -345,13 +345,16 @@ const struct option_row set_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-static int patch(const char *machine, const struct buf *body, bool json, struct err *err) {
+/* Changes a machine, or one of its steps. step: NULL, or which one. */
+static int patch(const char *machine, const char *step, const struct buf *body, bool json,
+                 struct err *err) {
     struct client c DEFER(client_close) = {0};
     json_t *answer DEFER(json_decrefp) = NULL;
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "PATCH", .target = target, .body = body};
     if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 ||
-        client_target(target, err, "/v1/machines/%s", machine) < 0 ||
+        client_target(target, err, step ? "/v1/machines/%s/steps/%s" : "/v1/machines/%s", machine,
+                      step) < 0 ||
         client_call(&c, &r, &answer, err) < 0)
         return -1;
     if (json)
@@ -405,7 +408,8 @@ int cmd_set(int argc, char **argv) {
     } else if (!is_any_given(&o)) {
         err_set(&err, ERR_INVALID, "carrel set requires an option");
         err_remedy(&err, "see carrel set --help");
-    } else if (set_describe(&o, &body, &err) == 0 && patch(machine, &body, o.json, &err) == 0) {
+    } else if (set_describe(&o, &body, &err) == 0 &&
+               patch(machine, NULL, &body, o.json, &err) == 0) {
         cli_done(o.quiet || o.json, "changed machine '%s'", machine);
         return 0;
     }
@@ -427,15 +431,20 @@ int cmd_rename(int argc, char **argv) {
     }
     if (count < 2) {
         err_set(&err, ERR_INVALID, count ? "no new name given" : "no machine given");
-        err_remedy(&err, "carrel rename MACHINE NAME");
+        err_remedy(&err, "see carrel rename --help");
         return cli_fail(&err);
     }
     jot_object(&j, NULL);
     jot_string(&j, "name", words[1]);
     jot_end(&j, '}');
-    if (patch(words[0], &body, flags.json, &err) < 0)
+    char *machine DEFER_FREE = xstrdup(words[0]), *step = strchr(machine, '@');
+    if (step)
+        *step++ = '\0';
+    if (patch(machine, step, &body, flags.json, &err) < 0)
         return cli_fail(&err);
-    cli_done(flags.quiet || flags.json, "renamed machine '%s' to '%s'", words[0], words[1]);
+    cli_done(flags.quiet || flags.json,
+             *words[1] ? "renamed %s '%s' to '%s'" : "removed the name of %s '%s'",
+             step ? "step" : "machine", words[0], words[1]);
     return 0;
 }
 

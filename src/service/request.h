@@ -151,6 +151,7 @@ struct exec_request {
     struct texts stdio; /* "null" or "fd" for each of the three streams; unix socket only */
     bool terminal, stdin_open, background, kill_left;
     bool lazy; /* the command waits for its caller: it does not keep its machine from being idle */
+    bool no_step;
     struct given output_max;
     const struct exec_module *module; /* only for programs.h: standard input has the program */
 };

@@ -33,6 +33,7 @@ enum exec_flag {
     EXEC_SHELL = 4, /* argv came as one shell string */
     EXEC_STDIN = 8, /* stdin of the command is kept open for data from the API */
     EXEC_LAZY = 16, /* does not keep its machine from being idle */
+    EXEC_NO_STEP = 32,
 };
 
 enum { STORE_STORED_SIZE = 96 };

@@ -357,6 +357,7 @@ static const struct {
                           &step_table},
     [STMT_STEP_COUNT] = {"SELECT count(*), coalesce(sum(bytes), 0) FROM steps WHERE machine = ?1",
                          NULL},
+    [STMT_STEP_NAME] = {"UPDATE steps SET name = nullif(?2, '') WHERE id = ?1", NULL},
     [STMT_STEP_DELETE] = {"DELETE FROM steps WHERE id = ?1", NULL},
     [STMT_ROOT_PUT] = {"INSERT INTO roots($cols) VALUES($marks) ON CONFLICT(machine) DO UPDATE SET"
                        " layer = excluded.layer, stack = excluded.stack",

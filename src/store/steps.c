@@ -1,5 +1,6 @@
 #include "store/steps.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,6 +145,18 @@ int store_step_count(struct store *s, const char *machine, uint64_t *ret, uint64
     *ret = (uint64_t)sqlite3_column_int64(q.stmt, 0);
     *ret_bytes = (uint64_t)sqlite3_column_int64(q.stmt, 1);
     return 0;
+}
+
+int store_step_name(struct store *s, const struct step_row *row, const char *name,
+                    struct err *err) {
+    QUERY;
+    struct step_row named = *row;
+    snprintf(named.name, sizeof(named.name), "%s", name);
+    if (query_start(&q, s, STMT_STEP_NAME, err) < 0)
+        return -1;
+    query_text(&q, 1, row->id);
+    query_text(&q, 2, name);
+    return query_run(&q, NULL, err) < 0 ? explain(&named, err) : 0;
 }
 
 int store_step_delete(struct store *s, const char *id, struct err *err) {

@@ -88,6 +88,8 @@ int store_step_oldest(struct store *s, const char *machine, size_t limit, struct
                       struct err *err);
 int store_step_count(struct store *s, const char *machine, uint64_t *ret, uint64_t *ret_bytes,
                      struct err *err);
+/* Sets or, if it is empty, removes the name. ERR_EXISTS: another step has it. */
+int store_step_name(struct store *s, const struct step_row *row, const char *name, struct err *err);
 int store_step_delete(struct store *s, const char *id, struct err *err);
 
 /* The layers of a machine's root filesystem. */

@@ -75,6 +75,7 @@ steps --json work -> steps[]
 steps --json work one -> restorable
 diff --json work -> changes[]
 rewind --json work one -> id
+rename --json work@two second -> name
 fork --json spare -> machines[]
 fork --json -n 2 work --run true --score 'echo 0.1' -> forks[]
 do --json --model rehearsal/r --script {top}/script work task -> status
@@ -130,6 +131,7 @@ ls --json --state odd -> invalid
 show --json nobody -> not_found
 set --json nobody --meta a=b -> not_found
 rename --json nobody other -> not_found
+rename --json work@nothing other -> not_found
 pause --json nobody -> not_found
 resume --json nobody -> not_found
 stop --json nobody -> not_found

@@ -23,6 +23,7 @@ LOGIN = b"sk-ant-oat01-of-the-test\n"
 CHANGES = {
     "set": (["set", "tour", "--meta", "a=b"], r"changed machine 'tour'"),
     "rename": (["rename", "tour", "trip"], r"renamed machine 'tour' to 'trip'"),
+    "rename step": (["rename", "STEP", "good"], r"renamed step 'tour@last' to 'good'"),
     "rm": (["rm", "other", "tour"], r"deleted machine 'other'\ncarrel: deleted machine 'tour'"),
     "cp": (["cp", "/etc/hostname", "tour:/tmp/name"], r"copied '/etc/hostname' to 'tour:/tmp/name'"),
     "secret set": (["secret", "set", "SHOP_KEY"], r"stored secret 'SHOP_KEY'"),
@@ -99,8 +100,12 @@ def things(carrel, machine, tmp_path):
         assert carrel("volume", "create", "kept", "--size", "16M").returncode == 0
         return "kept"
 
+    def step():
+        assert carrel("snap", "tour").returncode == 0
+        return "tour@last"
+
     clients = []
-    made = {"PENDING": pending, "QUESTION": question, "TOKEN": token, "GRANT": grant, "copy": image, "8000": port, "SHOP_KEY": secret, "LOGIN": login, "VOLUME": volume,
+    made = {"STEP": step, "PENDING": pending, "QUESTION": question, "TOKEN": token, "GRANT": grant, "copy": image, "8000": port, "SHOP_KEY": secret, "LOGIN": login, "VOLUME": volume,
             "TAR": lambda: str(tmp_path / "image.tar")}
     yield lambda words: [made[word]() if word in made else word for word in words]
     for client in clients:

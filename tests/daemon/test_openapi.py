@@ -228,7 +228,7 @@ BODIES = {"image_layers": {"digests": ["sha256:" + 64 * "0"]}, "machine_hibernat
           "secret_set": {"value": "some value of it"}, "login_set": {"value": "sk-ant-oat01-of-the-test"},
           "expose": {"port": 9000}, "grant_add": {"kind": "secret", "what": "OPENAPI", "at": "a.example", "mode": "query"},
           "net_add": {"target": "https://a.example/v1", "methods": "GET", "rate": "1M"},
-          "snap": {"name": "good"}, "rewind": {"step": "1"}, "fork": {"step": "1", "count": 2},
+          "snap": {"name": "good"}, "step_name": {"name": "better"}, "rewind": {"step": "1"}, "fork": {"step": "1", "count": 2},
           "file_write": b"x", "tar_write": b"\0" * 1024, "exec_stdin": b"x"}
 # The first four stay open: test_bad_input.py, test_forward.py and test_desktop.py have their refusals. The next one copies all that
 # a machine sees, which here is the whole host: tests/image has it. The last one boots a kernel: tests/vm has it.

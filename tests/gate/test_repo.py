@@ -343,7 +343,9 @@ def test_diff_lists_files_of_a_clone_only_in_its_change_set(gated, repo):
     """Of all changes. A path or a step that is named is compared file by file."""
     box = new(gated, repo)
     gated.exec(box, "echo two >>a.txt; echo own >/home/user/own", cwd="/home/user/proj")
+    steps = gated.get(f"/v1/machines/{box}/steps")["steps"]
     seen = carrel(gated, "diff", "--stat", box).stdout
+    assert gated.get(f"/v1/machines/{box}/steps")["steps"] == steps  # what the review runs in the machine is no step
     own, clone = seen.split(", granted from ")
     assert "A /home/user/own" in own and "A /home/user/proj/\n" in own and "/proj/a.txt" not in own and "/.git" not in own, seen
     assert "M  a.txt" in clone, seen

@@ -34,6 +34,7 @@ OPERATIONS: Dict[str, Tuple[str, str, Tuple[str, ...]]] = {
     "snap": ("POST", "/v1/machines/{machine}/steps", ()),
     "step_list": ("GET", "/v1/machines/{machine}/steps", ("limit", "cursor", )),
     "step_show": ("GET", "/v1/machines/{machine}/steps/{step}", ()),
+    "step_name": ("PATCH", "/v1/machines/{machine}/steps/{step}", ()),
     "diff": ("GET", "/v1/machines/{machine}/diff", ("from", "to", "path", "context", "brief", "skip_repos", "volume", )),
     "rewind": ("POST", "/v1/machines/{machine}/rewind", ()),
     "fork": ("POST", "/v1/machines/{machine}/fork", ()),

@@ -749,6 +749,8 @@ class ExecRequest(TypedDict):
     name: NotRequired[str]
     # respond when the command has started, not when it has ended
     background: NotRequired[bool]
+    # take no step for the command: the next step has its changes, if it leaves any
+    no_step: NotRequired[bool]
     # maximum bytes of each stream in the response (default 1 MiB)
     output_max: NotRequired[Union[float, str]]
     # idempotency key: the command runs at most once
@@ -777,6 +779,11 @@ class Size(TypedDict):
 class SnapRequest(TypedDict):
     # name of the step; a step with a name is never deleted
     name: NotRequired[str]
+
+
+class StepName(TypedDict):
+    # new name of the step; empty: it has none, and may be deleted when it is old
+    name: str
 
 
 class RewindRequest(TypedDict):

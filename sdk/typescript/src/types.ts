@@ -718,6 +718,8 @@ export interface ExecRequest {
   name?: string;
   /** respond when the command has started, not when it has ended */
   background?: boolean;
+  /** take no step for the command: the next step has its changes, if it leaves any */
+  no_step?: boolean;
   /** maximum bytes of each stream in the response (default 1 MiB) */
   output_max?: number | string;
   /** idempotency key: the command runs at most once */
@@ -746,6 +748,11 @@ export interface Size {
 export interface SnapRequest {
   /** name of the step; a step with a name is never deleted */
   name?: string;
+}
+
+export interface StepName {
+  /** new name of the step; empty: it has none, and may be deleted when it is old */
+  name: string;
 }
 
 export interface RewindRequest {
@@ -1665,6 +1672,8 @@ export interface Operations {
   step_list: { params: { machine: string; limit?: number; cursor?: string }; body: undefined; answer: Steps; event: never };
   /** Show one step, by number, id or name */
   step_show: { params: { machine: string; step: string }; body: undefined; answer: Step; event: never };
+  /** Name a step, or change or remove its name. A step with a name is never deleted */
+  step_name: { params: { machine: string; step: string }; body: StepName; answer: Step; event: never };
   /** Show file changes between two steps, or a step and now */
   diff: { params: { machine: string; from?: string; to?: string; path?: string; context?: number; brief?: boolean; skip_repos?: boolean; volume?: string }; body: undefined; answer: Diff; event: never };
   /** Return to a step. Running commands are killed, and the present state is kept as a step */
@@ -1881,6 +1890,7 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   snap: ["POST", "/v1/machines/{machine}/steps"],
   step_list: ["GET", "/v1/machines/{machine}/steps"],
   step_show: ["GET", "/v1/machines/{machine}/steps/{step}"],
+  step_name: ["PATCH", "/v1/machines/{machine}/steps/{step}"],
   diff: ["GET", "/v1/machines/{machine}/diff"],
   rewind: ["POST", "/v1/machines/{machine}/rewind"],
   fork: ["POST", "/v1/machines/{machine}/fork"],

@@ -141,6 +141,7 @@ static int run_inside(struct ship *s, const char *machine, const char *const *ar
     jot_string(&j, "cwd", "/");
     jot_string(&j, "timeout", "5m");
     jot_string(&j, "key", id_new('k').text);
+    jot_bool(&j, "no_step", true); /* a review leaves nothing behind */
     jot_end(&j, '}');
     return client_target(target, err, "/v1/machines/%s/execs", machine) < 0
                ? -1

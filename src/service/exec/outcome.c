@@ -94,7 +94,8 @@ static void take_step(struct exec *x) {
                                .what = x->row.argv,
                                .status = exec_shell_status(&x->row),
                                .killed = exec_was_ended(&x->row)};
-    steps_after(x->live, &cause);
+    if (!(x->row.flags & EXEC_NO_STEP))
+        steps_after(x->live, &cause);
 }
 
 void exec_answered(struct exec *x) {

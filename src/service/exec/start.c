@@ -41,7 +41,7 @@ static int fill_exec(struct exec *x, const struct caller *who, const struct live
         .timeout_ms = r->timeout.value,
         .flags = (r->terminal ? EXEC_PTY : 0) | (r->background ? EXEC_BACKGROUND : 0) |
                  (r->command ? EXEC_SHELL : 0) | (r->stdin_open ? EXEC_STDIN : 0) |
-                 (r->lazy ? EXEC_LAZY : 0),
+                 (r->lazy ? EXEC_LAZY : 0) | (r->no_step ? EXEC_NO_STEP : 0),
     };
     x->who = *who;
     snprintf(row->id, sizeof(row->id), "%s", id_new('x').text);
@@ -202,7 +202,7 @@ static bool wait_at_gate(struct live *l, const struct exec_later *e) {
 
 /* Policy `risky`: takes a step (a snapshot) before a risky command. */
 static bool save_first(struct live *l, struct exec_later *e, const struct exec_plan *plan) {
-    if (e->saved || l->row.steps != STEPS_RISKY || !is_risky(plan->shown))
+    if (e->saved || e->request->no_step || l->row.steps != STEPS_RISKY || !is_risky(plan->shown))
         return false;
     char *what DEFER_FREE = argv_json(plan);
     struct step_cause cause = {.kind = STEP_KEPT, .what = what, .status = -1};

@@ -95,18 +95,20 @@ static bool step_name_ok(const char *name) {
            !id_valid(name, strlen(name), 'x');
 }
 
+static int step_name_check(const char *name, struct err *err) {
+    if (step_name_ok(name))
+        return 0;
+    err_set(err, ERR_INVALID, "'%s' is not a valid step name", name);
+    return err_remedy(err, "use letters, digits, '.', '_' and '-', and not digits alone");
+}
+
 void service_snap(struct service *s, const struct caller *who, const char *machine,
                   const char *name, service_step_fn *done, void *arg) {
     struct err err;
     uint64_t intent;
     struct live *l =
         allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
-    if (l && name && !step_name_ok(name)) {
-        err_set(&err, ERR_INVALID, "'%s' is not a valid step name", name);
-        err_remedy(&err, "use letters, digits, '.', '_' and '-', and not digits alone");
-        l = NULL;
-    }
-    if (l && barrier_check(l, &err) < 0)
+    if (l && ((name && step_name_check(name, &err) < 0) || barrier_check(l, &err) < 0))
         l = NULL;
     struct journal_record what = {.verb = "machine.snap", .machine = l ? l->row.id : NULL};
     if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
@@ -118,6 +120,63 @@ void service_snap(struct service *s, const struct caller *who, const char *machi
     memcpy(c->machine, l->row.id, sizeof(c->machine));
     struct step_cause cause = {.kind = STEP_SNAP, .what = name, .status = -1, .name = name};
     steps_take(l, &cause, snapped, c);
+}
+
+/* ---- the name of a step ---- */
+
+struct naming {
+    struct live *live;
+    struct step_row row;
+    const char *name; /* empty: none */
+};
+
+static int write_name(void *arg, struct err *err) {
+    const struct naming *n = arg;
+    struct live *l = n->live;
+    struct buf text DEFER(buf_done) = BUF(1024);
+    struct jot j = JOT(&text);
+    if (store_step_name(l->service->store, &n->row, n->name, err) < 0)
+        return -1;
+    jot_object(&j, NULL);
+    jot_string(&j, "step", n->row.id);
+    jot_u64(&j, "number", n->row.number);
+    if (*n->name)
+        jot_string(&j, "name", n->name);
+    jot_end(&j, '}');
+    return event_put(l->service, l->row.owner, l->row.id, "step.named", text.data, err);
+}
+
+static int step_to_name(struct service *s, const struct caller *who, const char *machine,
+                        const char *step, struct naming *n, struct err *err) {
+    if (allow(who, SCOPE_RUN, err) < 0 || (*n->name && step_name_check(n->name, err) < 0))
+        return -1;
+    n->live = live_find(s, who, machine, LIVE_ANY, err);
+    return n->live ? store_step_find(s->store, n->live->row.id, step, &n->row, err) : -1;
+}
+
+void service_step_name(struct service *s, const struct caller *who, const char *machine,
+                       const char *step, const char *name, service_step_fn *done, void *arg) {
+    struct naming n = {.name = name};
+    struct step_view view;
+    struct err err;
+    uint64_t intent;
+    char reason[STORE_NAME_SIZE + 32];
+    struct journal_record what = {.verb = "step.name", .reason = reason};
+    int r = step_to_name(s, who, machine, step, &n, &err);
+    if (r == 0) {
+        what.machine = n.live->row.id;
+        snprintf(reason, sizeof(reason), "step %" PRIu32 ": %s", n.row.number, name);
+        r = note_intent(s, who, &what, &intent, &err);
+    }
+    if (r == 0) {
+        const struct commit commit = {.write = write_name, .arg = &n};
+        r = commit_once(s->commits, &n.live->lane, &commit, &err);
+        note_result(s, who, &what, intent, r < 0 ? &err : NULL);
+    }
+    snprintf(n.row.name, sizeof(n.row.name), "%s", name);
+    step_view(&n.row, &view);
+    done(arg, r < 0 ? NULL : &view, r < 0 ? &err : NULL);
+    step_row_done(&n.row);
 }
 
 /* ---- lists of steps ---- */

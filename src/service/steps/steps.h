@@ -26,6 +26,12 @@ typedef void service_step_fn(void *arg, const struct step_view *view, const stru
 /* Takes a step now, with an optional name. Commands are frozen while their files are copied. */
 void service_snap(struct service *s, const struct caller *who, const char *machine,
                   const char *name, service_step_fn *done, void *arg);
+struct step_name_request {
+    const char *name;
+};
+/* Sets the name of a step that was taken before; an empty name removes it. */
+void service_step_name(struct service *s, const struct caller *who, const char *machine,
+                       const char *step, const char *name, service_step_fn *done, void *arg);
 /* Calls go(arg) once all begun steps of the machine are saved. */
 void service_settled(struct service *s, const struct caller *who, const char *machine, loop_fn *go,
                      void *arg);
