@@ -253,7 +253,7 @@ static void on_request(struct http_exchange *x, void *arg) {
     char params[CALL_PARAMS][CALL_PARAM_SIZE], methods[ROUTE_ALLOW_SIZE];
     struct caller who = {0};
     struct err err;
-    if (http_check_origin(x, &err) < 0) {
+    if ((e2b_face_is_open(x) ? http_check_host : http_check_origin)(x, &err) < 0) {
         api_refuse(x, 403, &err, NULL);
         return;
     }

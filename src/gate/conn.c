@@ -345,6 +345,10 @@ static void hold_tunnel(struct conn *c, const struct policy_rule *rule) {
         open_tunnel(c, rule);
     } else {
         bool first = !p->held;
+        if (policy_asks_first(rule)) {
+            conn_explain_refusal(c, POLICY_NOT_YET, REMEDY_RETRY);
+            return;
+        }
         c->state = CONN_HELD;
         conn_timer(c, 0);
         channel_listen(&c->client, false);

@@ -47,6 +47,7 @@ struct visit {
     bool sent;             /* the whole body was sent */
     bool asks_upgrade;     /* the request asks for an upgrade: later bytes wait for the answer */
     bool upgraded;         /* a websocket is open: bytes go both ways */
+    bool served;           /* a server of this process has the connection */
     bool answered;         /* the head of the answer was passed on */
     struct http_parser back_parser;
     struct http_head back_head;
@@ -258,7 +259,7 @@ static bool read_server(struct visit *v) {
 static void relay(struct visit *v) {
     const struct ingress *g = v->ingress;
     bool said = v->answered;
-    bool is_open = g->hooks->is_open(g->arg, &v->door);
+    bool is_open = v->served || g->hooks->is_open(g->arg, &v->door);
     bool ok = !v->client.broken && !v->server.broken && is_open && read_client(v) && read_server(v);
     if (!ok && is_open && !said && !v->answered && !v->client.broken) {
         channel_close(&v->server);
@@ -316,7 +317,7 @@ static int try_all(struct visit *v, const struct ingress_tokens *t, struct http_
     const struct ingress *g = v->ingress;
     int status = t->all > t->count ? 400 : g->hooks->check(g->arg, &v->door, HTTP_TEXT(""));
     *ret = HTTP_TEXT("");
-    for (size_t i = 0; status == 401 && i < t->count; i++) {
+    for (size_t i = 0; (status == 401 || status == INGRESS_TRAFFIC) && i < t->count; i++) {
         if (t->list[i].n > INGRESS_TOKEN_MAX)
             continue;
         status = g->hooks->check(g->arg, &v->door, t->list[i]);
@@ -324,6 +325,10 @@ static int try_all(struct visit *v, const struct ingress_tokens *t, struct http_
     }
     return status;
 }
+
+#define TRAFFIC_MISSING                                                                       \
+    "{\"code\":403,\"message\":\"Sandbox is secured with traffic access token. Token header " \
+    "'e2b-traffic-access-token' is missing or wrong\"}"
 
 static const char *why_not(int status) {
     return status == 401   ? "this URL requires a token: that of `carrel expose`, or the traffic "
@@ -334,12 +339,60 @@ static const char *why_not(int status) {
                            : "the request contains too many Carrel tokens\n";
 }
 
+/* ---- names of the API ---- */
+
+static void client_of(const struct visit *v, struct ingress_client *ret) {
+    struct sockaddr_in a = {0};
+    socklen_t n = sizeof(a);
+    char host[INET_ADDRSTRLEN] = "?";
+    *ret = (struct ingress_client){.tls = v->client.ssl};
+    if (getpeername(v->client.fd, (struct sockaddr *)&a, &n) == 0)
+        inet_ntop(AF_INET, &a.sin_addr, host, sizeof(host));
+    snprintf(ret->address, sizeof(ret->address), "%s:%u", host, ntohs(a.sin_port));
+}
+
+/* From here on bytes go both ways, beginning with those of the head. */
+static void ingress_serve(struct visit *v) {
+    struct ingress *g = v->ingress;
+    struct ingress_client client;
+    struct err err;
+    int ends[2];
+    client_of(v, &client);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
+        visit_end(v);
+        return;
+    }
+    if (channel_open(&v->server, g->loop, ends[0], on_server, v, &err) < 0) {
+        close(ends[1]);
+        visit_end(v);
+        return;
+    }
+    v->state = STATE_RELAY;
+    v->served = v->upgraded = v->answered = true;
+    g->hooks->serve(g->arg, ends[1], &client);
+    if (channel_write(&v->server, v->in, v->n))
+        relay(v);
+    else
+        visit_end(v);
+}
+
+static bool is_served(const struct visit *v, struct http_text host) {
+    const struct ingress *g = v->ingress;
+    struct http_text name;
+    return host.s && v->head.form == HTTP_ORIGIN &&
+           ingress_name_read(host, g->config.domain, &name) && g->hooks->serves(g->arg, name);
+}
+
 static void ingress_take(struct visit *v) {
     struct ingress *g = v->ingress;
     const struct http_head *h = &v->head;
     struct http_text host = http_field_only(h, "Host"), token;
     struct ingress_tokens tokens;
     char method[24], path[256];
+    if (is_served(v, host)) {
+        ingress_serve(v);
+        return;
+    }
     if (h->form != HTTP_ORIGIN || !host.s || !ingress_door_read(host, g->config.domain, &v->door)) {
         ingress_answer(v, 404, "exposed ports have the host name PORT-MACHINE" INGRESS_DOMAIN "\n",
                        NULL);
@@ -349,6 +402,10 @@ static void ingress_take(struct visit *v) {
         v->door.port = g->hooks->only_port(g->arg, v->door.machine);
     ingress_tokens_find(h, &tokens);
     int status = try_all(v, &tokens, &token);
+    if (status == INGRESS_TRAFFIC) {
+        ingress_refuse(v, 403, TRAFFIC_MISSING);
+        return;
+    }
     if (status) {
         ingress_refuse(v, status, why_not(status));
         return;

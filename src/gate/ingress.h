@@ -5,6 +5,9 @@
  * after the request are discarded and the answer closes the connection, because they could be
  * another request with its token.
  *
+ * Names of the API (serves()) are the exception: their connections go to a server of this process
+ * as they are, without the end of TLS.
+ *
  * The token comes in the field Carrel-Token, from clients of E2B in E2b-Traffic-Access-Token, or as
  * ?carrel_token=..., which is answered with a cookie for that host. The token never reaches the
  * machine (ingress_head.h).
@@ -17,7 +20,7 @@
 #include "gate/ingress_name.h"
 #include "io/loop.h"
 
-enum { INGRESS_CONNECTIONS = 512, INGRESS_TOKEN_MAX = 80 };
+enum { INGRESS_TRAFFIC = 1403, INGRESS_CONNECTIONS = 512, INGRESS_TOKEN_MAX = 80 };
 #define INGRESS_DEFAULT "127.0.0.1:7071"
 enum { INGRESS_SPARE = 100 }; /* ports above the default that are tried if it is taken */
 /* As certificate: certificates of an authority of the daemon's own. */
@@ -27,18 +30,28 @@ struct ingress;
 
 typedef void ingress_dialled_fn(void *arg, int fd, const struct err *err);
 
+/* The other end of a connection. */
+struct ingress_client {
+    char address[64]; /* "192.0.2.7:54321" */
+    bool tls;
+};
+
 struct ingress_hooks {
     /* The port that the machine exposes; 0: none, or several. */
     uint16_t (*only_port)(void *arg, const char *machine);
     /* Checks a token; a public port takes the token "". Returns 0, or the HTTP status of the
      * refusal: 404 the port is not exposed, 401 wrong token, 403 the machine is guarded and
-     * tainted. */
+     * tainted. INGRESS_TRAFFIC: as 401, and the client is one of E2B, which expects 403. */
     int (*check)(void *arg, const struct ingress_door *door, struct http_text token);
     /* Whether the port is still exposed. Called whenever bytes arrive. */
     bool (*is_open)(void *arg, const struct ingress_door *door);
     /* Connects to the port of the machine. fn is always called later, from the loop, with a
      * connected or connecting socket that fn owns. */
     void (*dial)(void *arg, const struct ingress_door *door, ingress_dialled_fn *fn, void *fn_arg);
+    /* Whether a server of this process answers requests to NAME.DOMAIN. serve() gives it the
+     * connection, with all that its client sends. It owns the socket. */
+    bool (*serves)(void *arg, struct http_text name);
+    void (*serve)(void *arg, int fd, const struct ingress_client *client);
     /* Reports a request that was passed in or, with `why`, refused. Strings are valid during the
      * call. */
     void (*entered)(void *arg, const struct ingress_door *door, const char *method,

@@ -25,13 +25,20 @@ static void copy_lower(char *to, struct http_text from) {
     to[from.n] = '\0';
 }
 
-bool ingress_door_read(struct http_text host, const char *domain, struct ingress_door *ret) {
+bool ingress_name_read(struct http_text host, const char *domain, struct http_text *ret) {
     const char *colon = memchr(host.s, ':', host.n);
-    struct http_text name = {host.s, colon ? (size_t)(colon - host.s) : host.n};
+    *ret = (struct http_text){host.s, colon ? (size_t)(colon - host.s) : host.n};
+    return ends_with(ret, "", INGRESS_DOMAIN) || (*domain && ends_with(ret, ".", domain));
+}
+
+bool ingress_door_read(struct http_text host, const char *domain, struct ingress_door *ret) {
+    struct http_text name;
+    return ingress_name_read(host, domain, &name) && ingress_door_named(name, ret);
+}
+
+bool ingress_door_named(struct http_text name, struct ingress_door *ret) {
     char text[NAME_MAX_BYTES], id[ID_SIZE];
     uint64_t port = 0;
-    if (!ends_with(&name, "", INGRESS_DOMAIN) && (!*domain || !ends_with(&name, ".", domain)))
-        return false;
     if (name.n >= sizeof(text))
         return false;
     copy_lower(text, name);

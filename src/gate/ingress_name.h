@@ -19,6 +19,10 @@ struct ingress_door {
     uint16_t port; /* 0: the only one */
 };
 
+/* Reads the part of a Host field before the domain: NAME.DOMAIN or NAME.DOMAIN:PORT. */
+bool ingress_name_read(struct http_text host, const char *domain, struct http_text *ret);
+/* Parses such a part: PORT-MACHINE. */
+bool ingress_door_named(struct http_text name, struct ingress_door *ret);
 /* Parses a Host field such as "8000-m-abc.localhost:7071". domain: "" for none. */
 bool ingress_door_read(struct http_text host, const char *domain, struct ingress_door *ret);
 

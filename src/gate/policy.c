@@ -452,6 +452,10 @@ struct policy_care policy_cares(const struct policy *p, const struct policy_quer
     return care;
 }
 
+bool policy_asks_first(const struct policy_rule *r) {
+    return r->from[0];
+}
+
 struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q) {
     for (size_t i = p->count; i-- > 0;) {
         struct policy_rule *r = &p->rules[i];

@@ -142,6 +142,11 @@ struct policy_answer {
     bool by_taint;             /* denied only because the machine is tainted */
 };
 
+/* Whether a request that needs an approval is refused until the owner has given it. It waits
+ * otherwise. Clients of a face (`from`) take a long wait for a fault. */
+#define POLICY_NOT_YET "the owner has not approved this request yet"
+bool policy_asks_first(const struct policy_rule *r);
+
 struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q);
 
 /*

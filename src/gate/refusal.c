@@ -61,6 +61,10 @@ static const struct {
                       "carrel net %m allow --tainted %t"},
     [REMEDY_APPROVE] = {"the owner of this machine can see and approve waiting requests: ",
                         "carrel pending"},
+    [REMEDY_RETRY] =
+        {"the key internet in the section [e2b] of carrel.conf asks for it, so the owner of this "
+         "machine can approve the request, and the program can then send it again: ",
+         "carrel pending"},
     [REMEDY_SECRET_HOST] = {"the owner of this machine can grant the secret for this host: ",
                             "carrel grant add %m --secret NAME@%h"},
     [REMEDY_SECRET_PLACE] = {"send the placeholder in the part of the request that the grant names "

@@ -20,6 +20,7 @@ enum remedy {
     REMEDY_LOCAL,        /* the address of the host is not public */
     REMEDY_TAINT,        /* the machine is guarded and tainted */
     REMEDY_APPROVE,      /* nobody approved the request in time, or too many wait */
+    REMEDY_RETRY,        /* the owner can approve the request, which must then be sent again */
     REMEDY_SECRET_HOST,  /* the secret is not granted for the host */
     REMEDY_SECRET_PLACE, /* the placeholder is where its grant does not allow it */
     REMEDY_SECRET_TLS,   /* the placeholder is outside of TLS */

@@ -178,6 +178,10 @@ void web_hold(struct conn *c, struct policy_rule *rule) {
     } else {
         bool first = !p->held;
         keep_first(w, p);
+        if (policy_asks_first(rule)) {
+            web_say_no(c, POLICY_NOT_YET, REMEDY_RETRY);
+            return;
+        }
         w->request = REQUEST_HELD;
         conn_timer(c, 0);
         pending_hold(p, c);

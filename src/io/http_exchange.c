@@ -154,7 +154,7 @@ static bool compose(struct conn *c, int status, const struct http_pair *fields, 
            http_put_field(b, HTTP_TEXT("Date"), text(server_date(c->server))) &&
            put_framing(b, c, status, length) && (c->state == CONN_RAW || put_connection(b, c)) &&
            (nfds == 0 || http_put_number(b, "Carrel-Fds", nfds)) && http_put_pairs(b, fields) &&
-           http_put_end(b);
+           (!c->x.always || http_put_pairs(b, c->x.always)) && http_put_end(b);
 }
 
 static struct iovec composed(struct conn *c) {
@@ -228,6 +228,10 @@ void exchange_refuse(struct conn *c, struct http_refusal why) {
         "{\"error\":{\"code\":\"%s\",\"message\":\"%s\",\"cause\":\"\",\"remedy\":\"\"}}\n",
         err_code_name(code), why.why);
     c->server->stats.refused++;
+    if (c->x.on_refuse) {
+        c->x.on_refuse(&c->x, why.status, why.why);
+        return;
+    }
     http_reply(&c->x, why.status,
                HTTP_FIELDS({"Content-Type", "application/json"},
                            {why.status == 503 ? "Retry-After" : NULL, "1"}),

@@ -43,14 +43,20 @@ static bool is_address(struct http_text host) {
 /*
  * A Host that is an address is accepted: only names can be rebound, and a token is still required.
  */
-int http_check_origin(const struct http_exchange *x, struct err *err) {
-    const struct http_field *origin = http_field_find(x->head, "Origin");
+int http_check_host(const struct http_exchange *x, struct err *err) {
     if (!x->peer->local && !host_is_ours(x->head->authority) && !is_address(x->head->authority)) {
         err_set(err, ERR_DENIED, "host '%.*s' is not a name of this server",
                 (int)(x->head->authority.n < 100 ? x->head->authority.n : 100),
                 x->head->authority.s);
         return err_remedy(err, "use the address of the server, or localhost");
     }
+    return 0;
+}
+
+int http_check_origin(const struct http_exchange *x, struct err *err) {
+    const struct http_field *origin = http_field_find(x->head, "Origin");
+    if (http_check_host(x, err) < 0)
+        return -1;
     if (!origin)
         return 0;
     struct http_text o = origin->value;

@@ -9,4 +9,5 @@
 #include "io/http_server.h"
 
 /* 0, or -1 with `denied`: the caller answers with 403. */
+int http_check_host(const struct http_exchange *x, struct err *err); /* only the name */
 int http_check_origin(const struct http_exchange *x, struct err *err);

@@ -258,7 +258,7 @@ static void know_peer(struct http_peer *p, int sock, const struct sockaddr_stora
         struct ucred ids = {.uid = (uid_t)-1, .gid = (gid_t)-1};
         socklen_t n = sizeof(ids);
         getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &ids, &n);
-        *p = (struct http_peer){true, ids.pid, ids.uid, ids.gid, ""};
+        *p = (struct http_peer){.local = true, .pid = ids.pid, .uid = ids.uid, .gid = ids.gid};
         snprintf(p->text, sizeof(p->text), "uid %u pid %d", ids.uid, ids.pid);
         return;
     }
@@ -316,21 +316,19 @@ static bool displace(struct http_server *s, const struct http_peer *peer, enum c
     return false;
 }
 
-static void welcome(struct http_server *s, int sock, const struct sockaddr_storage *from) {
-    struct http_peer peer;
-    know_peer(&peer, sock, from);
-    enum crowd_kind kind = http_server_kind_of(s, &peer);
-    struct crowd crowd = count_crowd(s, &peer);
-    if (!crowd_admits(&crowd, kind) && displace(s, &peer, kind))
-        crowd = count_crowd(s, &peer);
+static void welcome_peer(struct http_server *s, int sock, const struct http_peer *peer) {
+    enum crowd_kind kind = http_server_kind_of(s, peer);
+    struct crowd crowd = count_crowd(s, peer);
+    if (!crowd_admits(&crowd, kind) && displace(s, peer, kind))
+        crowd = count_crowd(s, peer);
     bool admitted = crowd_admits(&crowd, kind);
     if (!admitted && !crowd_answers(&crowd, kind)) {
         close(sock);
         return;
     }
     struct conn *c = conn_new(s, sock);
-    c->peer = peer;
-    if (!peer.local)
+    c->peer = *peer;
+    if (!peer->local)
         tune(sock);
     if (loop_watch_new(s->loop, sock, 0, conn_on_event, c, &c->watch, NULL) < 0) {
         close(sock);
@@ -341,6 +339,12 @@ static void welcome(struct http_server *s, int sock, const struct sockaddr_stora
     if (!admitted)
         conn_refuse(c, (struct http_refusal){503, "too many open connections"});
     conn_settle(c);
+}
+
+static void welcome(struct http_server *s, int sock, const struct sockaddr_storage *from) {
+    struct http_peer peer;
+    know_peer(&peer, sock, from);
+    welcome_peer(s, sock, &peer);
 }
 
 static void on_accept(void *arg, unsigned events) {
@@ -392,6 +396,13 @@ void http_serve_fd(struct http_server *s, int fd) {
         close(fd);
     else
         welcome(s, fd, &from);
+}
+
+void http_serve_for(struct http_server *s, int fd, const struct http_peer *peer) {
+    if (s->stopping)
+        close(fd);
+    else
+        welcome_peer(s, fd, peer);
 }
 
 /* Removes a socket file that no process listens on: a killed daemon left it behind. */

@@ -42,6 +42,7 @@ struct http_peer {
     pid_t pid;  /* local only */
     uid_t uid;
     gid_t gid;
+    bool secure;   /* it speaks TLS with whoever passed the connection on */
     char text[64]; /* "uid 1000 pid 77", "127.0.0.1:54321": for logs */
 };
 
@@ -51,10 +52,14 @@ struct http_exchange {
 
     /* Set by the handler. */
     void *user;
-    http_exchange_fn *on_gone;  /* the peer disconnected or was too slow; called at most once */
-    http_exchange_fn *on_drain; /* after http_write() returned false: there is room again */
-    unsigned body_ms;           /* from the config; 0: the peer may be silent while it sends */
-    unsigned write_ms;          /* from the config; 0: the peer may leave bytes unread */
+    http_exchange_fn *on_gone;      /* the peer disconnected or was too slow; called at most once */
+    http_exchange_fn *on_drain;     /* after http_write() returned false: there is room again */
+    const struct http_pair *always; /* fields of every answer, for as long; NULL: none */
+    /* Answers instead of the server when the server itself refuses the request. May be called after
+     * on_gone. NULL: the server answers in its own form. */
+    void (*on_refuse)(struct http_exchange *x, int status, const char *why);
+    unsigned body_ms;  /* from the config; 0: the peer may be silent while it sends */
+    unsigned write_ms; /* from the config; 0: the peer may leave bytes unread */
 
     /*
      * Descriptors that came with the request (unix only). To take one, replace it by -1; the others
@@ -107,6 +112,8 @@ int http_listen_fd(struct http_server *server, int fd, struct err *err);
 
 /* Takes over a connected stream socket and serves it. */
 void http_serve_fd(struct http_server *server, int fd);
+/* The same for a connection that somebody else accepted and passes on. */
+void http_serve_for(struct http_server *server, int fd, const struct http_peer *peer);
 
 struct http_server_stats {
     uint64_t connections, requests; /* since the start */

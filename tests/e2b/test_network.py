@@ -28,7 +28,7 @@ def put(e2b, sandbox, **fields):
 def test_the_network_asks_unless_the_settings_say_otherwise(e2b, daemon, fields, rules):
     sandbox = e2b.create(**fields)
     assert rules_of(daemon, sandbox) == rules
-    assert e2b.info(sandbox)["allowInternetAccess"] == fields.get("allow_internet_access", True)
+    assert e2b.info(sandbox)["allowInternetAccess"] is False, "nothing is reached unasked"
 
 
 def test_the_administrator_allows_all_hosts():
@@ -66,14 +66,14 @@ def test_a_change_of_the_network_replaces_what_the_client_asked_for(e2b, daemon)
     sandbox = e2b.create(metadata={"a": "b"}, network={"denyOut": ["bad.example"]})
     for fields, rules, internet in [
             ({"allowOut": ["a.example"], "denyOut": ["0.0.0.0/0", "b.example"]},
-             [("deny", "*", "client"), ("deny", "b.example", "client"), ("ask", "a.example", "client")], True),
+             [("deny", "*", "client"), ("deny", "b.example", "client"), ("ask", "a.example", "client")], False),
             ({"allowOut": ["9.9.9.9", "9.9.8.7/24"], "denyOut": ["10.0.0.0/8", "203.0.113.7"]},
              [("ask", "*", "conf"), ("deny", "10.0.0.0/8", "client"), ("deny", "203.0.113.7", "client"), ("ask", "9.9.9.9", "client"),
-              ("ask", "9.9.8.0/24", "client")], True),
+              ("ask", "9.9.8.0/24", "client")], False),
             ({"allow_internet_access": False}, [("deny", "*", "client")], False),
             ({"allow_internet_access": False, "allowOut": ["a.example"], "rules": None},
              [("deny", "*", "client"), ("ask", "a.example", "client")], False),
-            ({}, [("ask", "*", "conf")], True)]:
+            ({}, [("ask", "*", "conf")], False)]:
         put(e2b, sandbox, **fields)
         assert rules_of(daemon, sandbox) == rules
         assert e2b.info(sandbox)["allowInternetAccess"] is internet
@@ -106,6 +106,25 @@ def test_a_range_that_is_denied_is_reached_neither_by_address_nor_by_name():
         assert daemon.exec(machine_of(sandbox), ask)["stdout"] == control
     finally:
         daemon.stop()
+
+
+def test_a_request_is_refused_at_once_until_the_owner_approves_it(e2b, daemon):
+    """E2B's programs take a long wait for a fault. The control: the request passes the gate once it is approved."""
+    sandbox = e2b.create()
+    box = machine_of(sandbox)
+    told = daemon.exec(box, ["python3", "-c", ASK], timeout="60s")["stdout"]
+    assert told.startswith("HTTP/1.1 403") and "the owner has not approved this request yet" in told
+    assert "the key internet in the section [e2b] of carrel.conf asks for it" in told and "carrel pending" in told
+    again = daemon.exec(box, ["python3", "-c", ASK], timeout="60s")["stdout"]
+    assert again.startswith("HTTP/1.1 403")
+    (item,) = [p for p in daemon.get("/v1/pending")["pending"] if p["machine"] == box]
+    assert (item["host"], item["port"]) == ("203.0.113.7", 80)
+    daemon.post(f"/v1/pending/{item['id']}", {"decision": "approve"})
+    passed = daemon.exec(box, ["python3", "-c", ASK], timeout="60s")["stdout"]
+    assert "not approved" not in passed and "resolves to a reserved address" in passed
+    assert "not approved" in daemon.exec(box, ["python3", "-c", ASK], timeout="60s")["stdout"], "an approval is for one request"
+    tunnel = "import socket; s = socket.create_connection(('203.0.113.7', 443)); s.sendall(b'x' * 99); print(s.recv(9))"
+    assert "ConnectionResetError" in daemon.exec(box, ["python3", "-c", tunnel], timeout="60s")["stderr"]
 
 
 @pytest.mark.parametrize("fields", [

@@ -171,7 +171,7 @@ def test_host_name_leads_to_the_same_port(e2b, served):
     status, data = visit_by_name(served, "/named")
     assert (status, json.loads(data)["path"]) == (200, "/named")
     assert visit_by_name(served, port=8001)[0] == 502
-    assert visit_by_name(served, port=49983)[0] == 404
+    assert visit_by_name(served, "/metrics", port=49983)[0] == 401
     assert visit_by_name({**served, "sandboxID": "m" + "a" * 12})[0] == 404
 
 
@@ -187,9 +187,22 @@ def test_private_ports_need_the_traffic_token(e2b, server, served):
     for wrong in (None, own["envdAccessToken"], other["trafficAccessToken"], e2b.key):
         fields = {"e2b-traffic-access-token": wrong} if wrong else {}
         assert visit(e2b, own, **fields)[0] == 403
-        assert visit_by_name(own, **fields)[0] == 401
+        status, told = visit_by_name(own, **fields)
+        assert status == 403 and json.loads(told)["code"] == 403 and b"e2b-traffic-access-token" in told
     assert visit_by_name(own, **field)[0] == 200
     assert e2b.post(own, "connect", {"timeout": 300})["trafficAccessToken"] == token
+
+
+@pytest.mark.parametrize("field, value", [
+    ("X-API-Key", "{key}"), ("X-Access-Token", "{token}"), ("X-Access-Token", "{key}"), ("Authorization", "Bearer {key}"), ("authorization", "bearer {carrel}")])
+def test_a_program_does_not_get_the_credentials_of_its_client(e2b, server, served, field, value):
+    """A client of E2B sends its key and the access token with all requests. The control: a program gets a credential of its own."""
+    carrel = server.post("/v1/tokens", {"note": "a test"})["secret"]
+    secret = value.format(key=e2b.key, token=served["envdAccessToken"], carrel=carrel)
+    data = visit(e2b, served, **{field: secret})[2].decode()
+    assert secret.split()[-1] not in data and field.lower() not in [name.lower() for name, _ in json.loads(data)["fields"]]
+    own = "Basic dXNlcjpwYXNz" if field.lower() == "authorization" else "key-of-the-program"
+    assert [field, own] in json.loads(visit(e2b, served, **{field: own})[2])["fields"]
 
 
 def test_traffic_resumes_a_paused_sandbox_if_it_may(e2b, server):
@@ -206,7 +219,7 @@ def test_traffic_resumes_a_paused_sandbox_if_it_may(e2b, server):
 def test_traffic_without_the_token_resumes_nothing(e2b, server):
     sandbox = e2b.create(autoPause=True, autoResume={"enabled": True}, network={"allowPublicTraffic": False})
     e2b.post(sandbox, "pause", {}, 204)
-    assert visit(e2b, sandbox)[0] == 502 and visit_by_name(sandbox)[0] == 401
+    assert visit(e2b, sandbox)[0] == 502 and visit_by_name(sandbox)[0] == 403
     assert e2b.info(sandbox)["state"] == "paused"
 
 

@@ -131,10 +131,10 @@ def test_a_renewed_certificate_is_used_and_a_broken_one_is_not(daemon, host, mad
 
 def test_a_certificate_that_cannot_be_used_is_reported(tmp_path):
     make_certificate(tmp_path)
+    (tmp_path / "key.pem").unlink()
     d = Secured(tmp_path)
     try:
         box = d.machine()
-        (tmp_path / "key.pem").unlink()
         done = subprocess.run([PROGRAM, "expose", box, "8000"], env=d.env, capture_output=True, text=True, timeout=60)
         assert done.returncode and f"cannot use the private key in '{tmp_path}/key.pem'" in done.stderr and "certificate_key" in done.stderr
         make_certificate(tmp_path)

@@ -22,12 +22,13 @@ struct e2b_data {
     struct failures failures;
 };
 
-struct e2b_data *e2b_data_new(struct loop *loop, struct service *service) {
+struct e2b_data *e2b_data_new(struct loop *loop, struct service *service,
+                              struct http_server *hosts) {
     struct e2b_data *d = xnew(struct e2b_data);
     *d = (struct e2b_data){.refs = 1,
                            .service = service,
                            .envd = envd_new(loop, service),
-                           .ports = e2b_ports_new(service)};
+                           .ports = e2b_ports_new(service, hosts)};
     return d;
 }
 
@@ -242,9 +243,52 @@ static void resume_target(struct e2b_data *d, struct http_exchange *x, const str
     e2b_target_wake(d->service, t, resuming_end, r);
 }
 
+/* ---- pages of other origins ---- */
+
+/* As E2B's: the tokens are no cookies, so a page has only those that its user gave it. */
+static const struct http_pair for_pages[] = {
+    {"Access-Control-Allow-Origin", "*"},
+    {"Access-Control-Expose-Headers", "Location, Cache-Control, X-Content-Type-Options"},
+    {NULL, NULL}};
+
+static bool asks_for_page(const struct http_exchange *x) {
+    return http_text_is(x->head->method, "OPTIONS") &&
+           http_field_find(x->head, "Access-Control-Request-Method");
+}
+
+static void answer_page(struct http_exchange *x) {
+    struct http_text asked = http_field_only(x->head, "Access-Control-Request-Headers");
+    char fields[2048];
+    snprintf(fields, sizeof(fields), "%.*s", (int)asked.n, asked.s ? asked.s : "");
+    x->always = for_pages;
+    http_reply(x, 204,
+               HTTP_FIELDS({"Access-Control-Allow-Methods", "HEAD, GET, POST, PUT, PATCH, DELETE"},
+                           {*fields ? "Access-Control-Allow-Headers" : NULL, fields},
+                           {"Access-Control-Max-Age", "7200"}),
+               NULL, 0);
+}
+
+/* A page asks without the field E2b-Sandbox-Id, and says that it wants to send it. */
+static bool asks_for_sandbox(const struct http_exchange *x) {
+    struct http_text rest = http_field_only(x->head, "Access-Control-Request-Headers"), name;
+    while (asks_for_page(x) && rest.s && http_list_next(&rest, &name))
+        if (http_text_is_like(name, "E2b-Sandbox-Id"))
+            return true;
+    return false;
+}
+
+bool e2b_data_is_for(const struct http_exchange *x) {
+    return http_field_find(x->head, "E2b-Sandbox-Id") || asks_for_sandbox(x);
+}
+
+/* ---- the sandbox ---- */
+
 static void take_target(struct e2b_data *d, struct http_exchange *x, struct http_text label,
                         uint16_t port) {
     struct e2b_target target;
+    x->on_refuse = envd_refused;
+    if (http_field_find(x->head, "Origin") && (port == E2B_CONTROL_PORT || port == E2B_CODE_PORT))
+        x->always = for_pages;
     if (!e2b_target_find(d->service, label, x->peer->text, &target))
         data_gone(x, label);
     else if (target.runs)
@@ -269,9 +313,21 @@ static void serve_signed(struct e2b_data *d, struct http_exchange *x) {
     take_target(d, x, (struct http_text){label, strlen(label)}, E2B_CONTROL_PORT);
 }
 
+void e2b_data_take_named(struct e2b_data *d, struct http_exchange *x, struct http_text label,
+                         uint16_t port) {
+    if (asks_for_page(x))
+        answer_page(x);
+    else
+        take_target(d, x, label, port);
+}
+
 bool e2b_data_take(struct e2b_data *d, struct http_exchange *x) {
     struct http_text label = http_field_only(x->head, "E2b-Sandbox-Id");
     uint16_t port;
+    if (asks_for_sandbox(x)) {
+        answer_page(x);
+        return true;
+    }
     if (!http_field_find(x->head, "E2b-Sandbox-Id")) {
         bool mine = is_signed_path(x) && envd_has_signature(x);
         if (mine)

@@ -13,10 +13,14 @@
 #include "api/e2b/history.h"
 #include "api/e2b/inner.h"
 #include "api/e2b/key.h"
+#include "api/e2b/ports.h"
+#include "api/e2b/target.h"
 #include "api/e2b/templates.h"
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "base/log.h"
 #include "io/http_uri.h"
+#include "service/net/expose.h"
 #include "service/tickets.h"
 #include "service/tokens.h"
 
@@ -28,17 +32,22 @@ struct e2b_face {
     e2b_listen_fn *listen;
     void *arg;
     struct e2b_data *data;
+    struct http_server *hosts; /* of requests by host name */
     struct e2b_templates *templates;
     struct histories *histories;
     size_t busy;
     bool freed; /* e2b_face_free() was called: the last call to end frees this */
 };
 
+static void take_by_name(struct http_exchange *x, void *arg);
+
 struct e2b_face *e2b_face_new(struct loop *loop, struct service *service, e2b_caller_fn *caller,
                               e2b_listen_fn *listen, void *arg) {
     struct e2b_face *f = xnew(struct e2b_face);
     *f = (struct e2b_face){.service = service, .caller = caller, .listen = listen, .arg = arg};
-    f->data = e2b_data_new(loop, service);
+    f->hosts =
+        http_server_new(loop, &(struct http_server_config){.on_request = take_by_name, .arg = f});
+    f->data = e2b_data_new(loop, service, f->hosts);
     f->templates = e2b_templates_new(loop, service);
     f->histories = histories_new(loop, service);
     return f;
@@ -50,6 +59,7 @@ void e2b_face_free(struct e2b_face *f) {
     e2b_data_free(TAKE(f->data));
     e2b_templates_free(TAKE(f->templates));
     histories_free(TAKE(f->histories));
+    http_server_free(TAKE(f->hosts));
     if (f->busy)
         f->freed = true;
     else
@@ -345,6 +355,19 @@ struct key_call {
     struct http_exchange *http;
 };
 
+/* For programs that know only a domain, which needs TLS. */
+static void put_domain(struct jot *j, struct service *s) {
+    struct buf domain DEFER(buf_done) = BUF(512);
+    const struct conf *conf = service_conf(s);
+    struct err err;
+    if (!*conf->domain || !*conf->certificate)
+        return;
+    if (service_expose_domain(s, &domain, &err) == 0)
+        jot_string(j, "domain", domain.data);
+    else
+        log_line(LOG_ERROR, "e2b", "serve the domain of clients: %s", err.text);
+}
+
 static void key_made(void *arg, const struct token_row *row, const char *secret,
                      const struct err *err) {
     struct key_call *c DEFER_FREE = arg;
@@ -359,6 +382,7 @@ static void key_made(void *arg, const struct token_row *row, const char *secret,
         jot_string(&j, "id", row->id);
         jot_string(&j, "key", key);
         jot_string(&j, "url", service_address(f->service));
+        put_domain(&j, f->service);
         jot_end(&j, '}');
         reply(c->http, 201, &text, NULL);
     } else {
@@ -397,28 +421,72 @@ static bool is_of_client(const struct http_head *head) {
     return !is_own && http_field_find(head, "X-API-Key") && !http_field_find(head, "Authorization");
 }
 
-bool e2b_face_take(struct e2b_face *f, struct http_exchange *x) {
+static void refuse_path(struct http_exchange *x) {
+    struct err err;
+    err_set(&err, ERR_NOT_FOUND, "this path is not answered");
+    err_remedy(&err, "docs/reference/e2b.md lists the calls that are");
+    reply_error(x, 404, &err);
+}
+
+static void control_refused(struct http_exchange *x, int status, const char *why) {
+    struct err err;
+    err_set(&err, ERR_INVALID, "%s", why);
+    reply_error(x, status, &err);
+}
+
+/* True: the request was for the control plane and has been taken. */
+static bool take_control(struct e2b_face *f, struct http_exchange *x) {
     struct http_text params[2] = {{NULL, 0}, {NULL, 0}};
     struct err err;
     bool known;
-    if (e2b_data_take(f->data, x) || e2b_upload_take(f->templates, x) || e2b_volume_content_take(x))
+    if (e2b_upload_take(f->templates, x) || e2b_volume_content_take(x))
         return true;
-    if (http_text_is(x->head->path, "/e2b/key") && http_text_is(x->head->method, "POST")) {
-        take_key(f, x);
-        return true;
-    }
     const struct e2b_route *route = e2b_route_find(x->head, params, &known);
+    if (known)
+        x->on_refuse = control_refused;
     if (route) {
         take_route(f, x, route, params);
     } else if (known) {
         err_set(&err, ERR_INVALID, "this path does not support the method '%.*s'",
                 (int)x->head->method.n, x->head->method.s);
         reply_error(x, 405, &err);
-    } else if (is_of_client(x->head)) {
-        err_set(&err, ERR_NOT_FOUND, "this path is not answered");
-        err_remedy(&err, "docs/reference/e2b.md lists the calls that are");
-        reply_error(x, 404, &err);
-        return true;
     }
     return known;
+}
+
+bool e2b_face_is_open(const struct http_exchange *x) {
+    return e2b_data_is_for(x);
+}
+
+bool e2b_face_take(struct e2b_face *f, struct http_exchange *x) {
+    if (e2b_data_take(f->data, x))
+        return true;
+    if (http_text_is(x->head->path, "/e2b/key") && http_text_is(x->head->method, "POST")) {
+        take_key(f, x);
+        return true;
+    }
+    if (take_control(f, x))
+        return true;
+    if (!is_of_client(x->head))
+        return false;
+    refuse_path(x);
+    return true;
+}
+
+/* A request to api.DOMAIN or to a control program, from the listener of exposed ports. It has no
+ * rights but those of its key or token: the connection says nothing of its client. */
+static void take_by_name(struct http_exchange *x, void *arg) {
+    struct e2b_face *f = arg;
+    struct http_text name;
+    struct ingress_door door;
+    char label[ID_LABEL_SIZE];
+    bool known = service_expose_name(f->service, x->head->authority, &name);
+    bool is_api = known && http_text_is_like(name, E2B_API_NAME);
+    if (!is_api && known && service_expose_door(name, &door) &&
+        (door.port == E2B_CONTROL_PORT || door.port == E2B_CODE_PORT)) {
+        id_to_label(door.machine, label);
+        e2b_data_take_named(f->data, x, (struct http_text){label, strlen(label)}, door.port);
+    } else if (!is_api || !take_control(f, x)) {
+        refuse_path(x);
+    }
 }

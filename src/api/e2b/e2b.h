@@ -22,5 +22,7 @@ struct e2b_face *e2b_face_new(struct loop *loop, struct service *service, e2b_ca
 void e2b_face_free(struct e2b_face *f);
 size_t e2b_face_busy(const struct e2b_face *f); /* requests in progress */
 
+/* Whether pages of other sites may send the request: what it may do its own token says. */
+bool e2b_face_is_open(const struct http_exchange *x);
 /* True: the request was for the face and has been taken. */
 bool e2b_face_take(struct e2b_face *f, struct http_exchange *x);

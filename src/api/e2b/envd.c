@@ -208,6 +208,35 @@ static void refuse_exchange(struct http_exchange *x, int status, const char *tex
     http_reply(x, status, json_fields, out.data, out.len);
 }
 
+static enum connect_code code_of_status(int status) {
+    return status == 413 || status == 431   ? CONNECT_RESOURCE_EXHAUSTED
+           : status == 408 || status == 504 ? CONNECT_DEADLINE_EXCEEDED
+           : status == 501                  ? CONNECT_UNIMPLEMENTED
+           : status == 503                  ? CONNECT_UNAVAILABLE
+           : status >= 500                  ? CONNECT_INTERNAL
+                                            : CONNECT_INVALID_ARGUMENT;
+}
+
+void envd_refused(struct http_exchange *x, int status, const char *why) {
+    const struct envd_method *m = method_of(x->head->path);
+    struct buf out DEFER(buf_done) = BUF(4096), framed DEFER(buf_done) = BUF(4096 + CONNECT_HEAD);
+    struct jot j = JOT(&out);
+    enum connect_code code = code_of_status(status);
+    if (!m) {
+        refuse_exchange(x, status, why);
+    } else if (m->kind == ENVD_UNARY) {
+        put_error(&j, NULL, code, why);
+        http_reply(x, connect_code_status(code), json_fields, out.data, out.len);
+    } else {
+        jot_object(&j, NULL);
+        put_error(&j, "error", code, why);
+        jot_end(&j, '}');
+        connect_put(&framed, CONNECT_END, out.data, out.len);
+        http_reply(x, 200, HTTP_FIELDS({"Content-Type", "application/connect+json"}), framed.data,
+                   framed.len);
+    }
+}
+
 void envd_refuse(struct envd_call *c, int status, const char *fmt, ...) {
     char text[600];
     va_list args;

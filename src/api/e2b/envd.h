@@ -28,6 +28,9 @@ struct envd_sandbox {
 void envd_take(struct envd *e, struct http_exchange *x, const struct envd_sandbox *sandbox);
 void envd_take_code(struct envd *e, struct http_exchange *x, const struct envd_sandbox *sandbox);
 
+/* Answers a request that the HTTP server refuses, for example because its body is too long. */
+void envd_refused(struct http_exchange *x, int status, const char *why);
+
 /* True: the request has a signature; or one that was made with this token, perhaps expired. */
 bool envd_has_signature(const struct http_exchange *x);
 bool envd_is_signed_by(const struct http_exchange *x, const char *token);

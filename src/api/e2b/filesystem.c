@@ -145,7 +145,7 @@ static void removed(void *arg, const struct frame *frame, const struct err *err)
     (void)frame;
     free(h);
     if (err && err->code != ERR_NOT_FOUND)
-        envd_fail(c, CONNECT_INTERNAL, "%s", err->text);
+        envd_fail_with(c, err);
     else
         envd_done(c);
 }
@@ -155,6 +155,11 @@ void envd_files_remove(struct envd_call *c) {
     h->call = c;
     if (read_path(c, "path", h->path) < 0) {
         free(h);
+        return;
+    }
+    if (strcmp(h->path, "/") == 0) {
+        free(h);
+        envd_fail(c, CONNECT_INVALID_ARGUMENT, "the root directory cannot be removed");
         return;
     }
     const struct msg_path m = {

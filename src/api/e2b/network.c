@@ -24,11 +24,14 @@ const struct schema e2b_network_schema = SCHEMA("E2bNetwork", struct network_bod
 
 /* ---- reading ---- */
 
+enum { ASKED_MS = 290000 }; /* how long the owner can approve a refused request */
+
 static int add_rule(struct e2b_network *n, const char *action, const char *target, const char *from,
                     struct err *err) {
     if (n->count == E2B_RULES_MAX)
         return err_set(err, ERR_INVALID, "field 'network' has more than %d rules", E2B_RULES_MAX);
-    n->rules[n->count++] = (struct net_request){.action = action, .target = target, .from = from};
+    n->rules[n->count++] = (struct net_request){
+        .action = action, .target = target, .from = from, .hold = {ASKED_MS, true}};
     return 0;
 }
 
@@ -64,7 +67,7 @@ int e2b_network_read(const struct conf *conf, const json_t *network, bool is_off
                      struct e2b_network *ret, struct err *err) {
     const char *most = conf->e2b_internet;
     bool is_denied = strcmp(most, "deny") == 0;
-    *ret = (struct e2b_network){.has_internet = !is_off && !is_denied};
+    *ret = (struct e2b_network){.has_internet = !is_off && strcmp(most, "allow") == 0};
     if (check_network(network, err) < 0)
         return -1;
     if (add_rule(ret, is_off ? "deny" : most, "*", is_denied || !is_off ? "conf" : "client", err) <

@@ -25,6 +25,7 @@ enum {
 
 struct e2b_ports {
     struct service *service;
+    struct http_server *hosts; /* of requests by host name */
     struct passage *passages;
     size_t busy;
     bool freed; /* the last passage frees this */
@@ -120,14 +121,24 @@ static bool is_among(struct http_text name, const char *const *names) {
 static const char *const own_fields[] = {"Connection",        "Keep-Alive",     "Proxy-Connection",
                                          "Transfer-Encoding", "Content-Length", NULL};
 
-static bool put_request(const struct http_head *h, struct buf *out) {
+/* A key or a token of Carrel, or the access token of the sandbox, that a client sends with all of
+ * its requests. Fields of the same name that programs have themselves pass. */
+static bool is_credential(const struct http_field *f, const struct e2b_target *t) {
+    static const char *const names[] = {"X-API-Key", "X-Access-Token", "Authorization", NULL};
+    const struct http_text v = f->value;
+    return is_among(f->name, names) &&
+           (memmem(v.s, v.n, "crl_", 4) || memmem(v.s, v.n, "e2b_", 4) ||
+            memmem(v.s, v.n, t->token, strlen(t->token)));
+}
+
+static bool put_request(const struct http_head *h, const struct e2b_target *t, struct buf *out) {
     static const char *const not_for_programs[] = {"Expect", "Upgrade", E2B_TRAFFIC_FIELD, NULL};
     bool upgrades = h->upgrade && h->framing == HTTP_NO_BODY;
     struct http_text upgrade = http_field_only(h, "Upgrade");
     bool ok = http_put_request_line(out, h->method, h->target);
     for (size_t i = 0; ok && i < h->count; i++)
         if (!is_among(h->fields[i].name, own_fields) &&
-            !is_among(h->fields[i].name, not_for_programs))
+            !is_among(h->fields[i].name, not_for_programs) && !is_credential(&h->fields[i], t))
             ok = http_put_field(out, h->fields[i].name, h->fields[i].value);
     if (h->framing == HTTP_SIZED)
         ok = ok && http_put_number(out, "Content-Length", h->length);
@@ -402,7 +413,7 @@ void e2b_ports_take(struct e2b_ports *ports, struct http_exchange *x, const stru
     x->user = p;
     x->on_gone = passage_gone;
     x->on_drain = passage_drained;
-    if (!put_request(x->head, &p->held)) {
+    if (!put_request(x->head, t, &p->held)) {
         p->dialling = false;
         passage_refuse(p, "The head of the request is too long");
         return;
@@ -430,7 +441,7 @@ static int door_check(void *arg, const char *machine, uint16_t port, const char 
     return !t.is_private || e2b_target_has_token(p->service, &t, MACHINE_TOKEN_TRAFFIC,
                                                  (struct http_text){token, n})
                ? 0
-               : 401;
+               : INGRESS_TRAFFIC;
 }
 
 struct door {
@@ -471,13 +482,29 @@ static void door_dial(void *arg, const char *machine, uint16_t port, service_dia
         e2b_target_wake(p->service, &d->target, door_woken, d);
 }
 
-static const struct expose_face door_face = {door_check, door_dial};
+static bool door_serves(void *arg, struct http_text name) {
+    struct ingress_door door;
+    (void)arg;
+    return http_text_is_like(name, E2B_API_NAME) ||
+           (service_expose_door(name, &door) &&
+            (door.port == E2B_CONTROL_PORT || door.port == E2B_CODE_PORT));
+}
+
+static void door_serve(void *arg, int fd, const struct ingress_client *client) {
+    struct e2b_ports *p = arg;
+    struct http_peer peer = {.pid = -1, .uid = (uid_t)-1, .gid = (gid_t)-1, .secure = client->tls};
+    snprintf(peer.text, sizeof(peer.text), "%s", client->address);
+    http_serve_for(p->hosts, fd, &peer);
+}
+
+static const struct expose_face door_face = {door_check, door_dial, door_serves, door_serve};
 
 /* ---- the lifetime of all ---- */
 
-struct e2b_ports *e2b_ports_new(struct service *service) {
+struct e2b_ports *e2b_ports_new(struct service *service, struct http_server *hosts) {
     struct e2b_ports *p = xnew(struct e2b_ports);
     p->service = service;
+    p->hosts = hosts;
     service_set_expose_face(service, &door_face, p);
     return p;
 }

@@ -14,7 +14,9 @@
 
 struct e2b_ports;
 
-struct e2b_ports *e2b_ports_new(struct service *service);
+/* hosts: answers requests to names of the API, api.DOMAIN and those of control programs. */
+struct e2b_ports *e2b_ports_new(struct service *service, struct http_server *hosts);
+#define E2B_API_NAME "api"
 void e2b_ports_free(struct e2b_ports *p);         /* cuts open connections */
 size_t e2b_ports_busy(const struct e2b_ports *p); /* requests in progress */
 

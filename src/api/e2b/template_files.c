@@ -84,7 +84,8 @@ void e2b_build_files(struct e2b_call *c) {
         err_set(&err, ERR_INVALID, "'%.70s' is not a hash of files", c->param2);
     else if (b)
         f = file_add(b, c->param2, &err);
-    if (f && !buf_addf(&url, "http://%.*s" E2B_UPLOADS "%s", (int)host.n, host.s, f->upload)) {
+    if (f && !buf_addf(&url, "%s://%.*s" E2B_UPLOADS "%s", c->http->peer->secure ? "https" : "http",
+                       (int)host.n, host.s, f->upload)) {
         err_set(&err, ERR_INVALID, "the address of the request is too long");
         f = NULL;
     }

@@ -9,12 +9,14 @@
 #include "cli/table.h"
 
 struct e2b_options {
-    bool json, help;
+    bool domain, json, help;
 };
 
 #define AT(member) offsetof(struct e2b_options, member)
 
 const struct option_row e2b_rows[] = {
+    {0, "domain", NULL, OPTION_FLAG, AT(domain),
+     "print E2B_DOMAIN in place of URLs; requires [gate] domain and certificate"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print the key and the URL as JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -45,8 +47,18 @@ int cmd_e2b(int argc, char **argv) {
         print_json(answer);
         return 0;
     }
-    const char *url = client_text(answer, "url");
+    const char *url = client_text(answer, "url"), *domain = client_text(answer, "domain");
+    if (o.domain && !*domain) {
+        err_set(&err, ERR_UNSUPPORTED, "--domain: the daemon serves no domain with TLS");
+        err_remedy(&err, "set domain and certificate in the section [gate] of carrel.conf; if they "
+                         "are set, the log of the daemon says what failed");
+        return cli_fail(&err);
+    }
     printf("export E2B_API_KEY=%s\n", client_text(answer, "key"));
+    if (o.domain) {
+        printf("export E2B_DOMAIN=%s\n", domain);
+        return 0;
+    }
     printf("export E2B_API_URL=%s\nexport E2B_SANDBOX_URL=%s\nexport E2B_VOLUME_API_URL=%s\n", url,
            url, url);
     return 0;

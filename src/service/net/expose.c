@@ -176,7 +176,26 @@ static void entered(void *arg, const struct ingress_door *door, const char *meth
     idle_touch(&l->idle, loop_now_ms(s->loop));
 }
 
-static const struct ingress_hooks hooks = {only_port, expose_check, is_open, dial, entered};
+static bool expose_serves(void *arg, struct http_text name) {
+    const struct service *s = arg;
+    struct ingress_door door;
+    struct live *l = ingress_door_named(name, &door) ? map_get(&s->machines, door.machine) : NULL;
+    bool is_own = l && expose_find(l, door.port); /* the owner's exposure comes first */
+    return !is_own && s->net->face && s->net->face->serves(s->net->face_arg, name);
+}
+
+static void expose_serve(void *arg, int fd, const struct ingress_client *client) {
+    const struct service *s = arg;
+    s->net->face->serve(s->net->face_arg, fd, client);
+}
+
+static const struct ingress_hooks hooks = {.only_port = only_port,
+                                           .check = expose_check,
+                                           .is_open = is_open,
+                                           .dial = dial,
+                                           .serves = expose_serves,
+                                           .serve = expose_serve,
+                                           .entered = entered};
 
 struct ingress *expose_new(struct service *s) {
     const struct ingress_config config = {.domain = s->conf->domain,
@@ -403,13 +422,21 @@ void service_expose_remove(struct service *s, const struct caller *who, const ch
 void service_set_expose_face(struct service *s, const struct expose_face *face, void *arg) {
     const struct live *l;
     struct err err;
-    bool has = false;
+    bool has = face && *s->conf->domain && *s->conf->certificate; /* clients may know only that */
     s->net->face = face;
     s->net->face_arg = arg;
     for (size_t at = 0; face && !has && (l = map_next(&s->machines, &at));)
         has = face->check(arg, l->row.id, 1, "", 0) != 404;
     if (has && ingress_listen(s->net->ingress, s->conf->ingress, &err) < 0)
         log_line(LOG_ERROR, "service", "serve the ports of machines: %s", err.text);
+}
+
+bool service_expose_name(const struct service *s, struct http_text host, struct http_text *ret) {
+    return ingress_name_read(host, s->conf->domain, ret);
+}
+
+bool service_expose_door(struct http_text name, struct ingress_door *ret) {
+    return ingress_door_named(name, ret);
 }
 
 int service_expose_domain(struct service *s, struct buf *ret, struct err *err) {

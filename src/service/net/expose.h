@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "gate/ingress.h"
 #include "service/net/net.h"
 #include "service/service.h"
 
@@ -33,13 +34,20 @@ void service_expose_remove(struct service *s, const struct caller *who, const ch
  */
 typedef void service_dialled_fn(void *arg, int fd, const struct err *err);
 struct expose_face {
-    /* Returns 0, or the status of the refusal: 401 wrong token, 404 no port of this face. A machine
-     * has all ports or none. */
+    /* Returns 0, or the status of the refusal: INGRESS_TRAFFIC wrong token, 404 no port of this
+     * face. A machine has all ports or none. */
     int (*check)(void *arg, const char *machine, uint16_t port, const char *token, size_t n);
     /* Connects to the port; fn owns the socket. */
     void (*dial)(void *arg, const char *machine, uint16_t port, service_dialled_fn *fn,
                  void *fn_arg);
+    /* See struct ingress_hooks. */
+    bool (*serves)(void *arg, struct http_text name);
+    void (*serve)(void *arg, int fd, const struct ingress_client *client);
 };
+/* Reads the part of a Host field before the domain of exposed ports. */
+bool service_expose_name(const struct service *s, struct http_text host, struct http_text *ret);
+/* Parses such a part, PORT-MACHINE. */
+bool service_expose_door(struct http_text name, struct ingress_door *ret);
 /* NULL: none. Serves ports of machines that the face has from an earlier daemon. */
 void service_set_expose_face(struct service *s, const struct expose_face *face, void *arg);
 /* Serves the ports of faces. Port P of a machine has the host name P-LABEL.DOMAIN, where *ret is

@@ -157,7 +157,7 @@ export const cases = {
       }).on('error', failed)
     })
     await until(async () => (await visit({ 'e2b-traffic-access-token': own.trafficAccessToken })) === 200)
-    assert.equal(await visit({}), 401)
+    assert.equal(await visit({}), 403)
     await own.kill()
   },
   async wrong_key_is_refused(s) {

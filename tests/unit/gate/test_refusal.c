@@ -33,6 +33,7 @@ static void each_cause_has_its_own_remedy(void **state) {
         {REMEDY_LOCAL, ": carrel net m-1 allow --local api.example.com"},
         {REMEDY_TAINT, ": carrel net m-1 allow --tainted api.example.com"},
         {REMEDY_APPROVE, ": carrel pending"},
+        {REMEDY_RETRY, "and the program can then send it again: carrel pending"},
         {REMEDY_SECRET_HOST, ": carrel grant add m-1 --secret NAME@api.example.com"},
         {REMEDY_SECRET_PLACE, ": carrel grants m-1"},
         {REMEDY_SECRET_TLS, "use https:// for requests with a secret"},
