@@ -21,7 +21,7 @@ enum {
     BACKLOG = 511,
     ACCEPT_BATCH = 16,
     SPARES_MAX = 64, /* unused connections and buffers that are kept for reuse */
-    SILENT_MS = 1000 /* a connection that sent nothing for so long may be closed for another */
+    YIELDS_MS = 200, /* a connection that has waited so long for a request may yield its place */
 };
 
 struct listener {
@@ -300,20 +300,37 @@ static struct crowd count_crowd(const struct http_server *s, const struct http_p
 }
 
 /*
- * Closes the oldest connection that has not sent its first request for SILENT_MS, to make room for
- * a new one. The owner may displace any connection, other peers only those of the same user or TCP.
+ * The order in which connections yield their places: those with an incomplete head first, then
+ * those between two requests, and of each the one that has waited longest. UINT64_MAX: never.
+ */
+static uint64_t yields_as(const struct http_server *s, const struct conn *c) {
+    const uint64_t last = 1ull << 62;
+    uint64_t now = loop_now_ms(s->loop), since;
+    if (c->state != CONN_HEAD || c->busy || (c->wait != WAIT_HEAD && c->wait != WAIT_IDLE))
+        return UINT64_MAX;
+    since = c->deadline_ms - (c->wait == WAIT_HEAD ? s->config.head_ms : s->config.idle_ms);
+    if (now < since + YIELDS_MS)
+        return UINT64_MAX;
+    return c->wait == WAIT_HEAD ? since : last + since;
+}
+
+/*
+ * Closes a connection that waits for a request, to make room for a new one. The owner may displace
+ * any connection, other peers only those of the same user or TCP.
  */
 static bool displace(struct http_server *s, const struct http_peer *peer, enum crowd_kind kind) {
-    uint64_t now = loop_now_ms(s->loop);
+    uint64_t first = UINT64_MAX;
+    struct conn *found = NULL;
     for (struct conn *c = s->conns.next; s->config.shares && c != &s->conns; c = c->next) {
-        bool silent = c->state == CONN_HEAD && c->served == 0 && c->wait == WAIT_HEAD &&
-                      c->deadline_ms + SILENT_MS < now + s->config.head_ms;
-        if (silent && !c->busy && (kind == CROWD_OWNER || are_same(&c->peer, peer))) {
-            cut_off(c);
-            return true;
+        uint64_t as = yields_as(s, c);
+        if (as < first && (kind == CROWD_OWNER || are_same(&c->peer, peer))) {
+            first = as;
+            found = c;
         }
     }
-    return false;
+    if (found)
+        cut_off(found);
+    return found;
 }
 
 static void welcome_peer(struct http_server *s, int sock, const struct http_peer *peer) {
