@@ -22,6 +22,7 @@ enum {
     ACCEPT_BATCH = 16,
     SPARES_MAX = 64, /* unused connections and buffers that are kept for reuse */
     YIELDS_MS = 200, /* a connection that has waited so long for a request may yield its place */
+    UNSENT_MAX = 64 << 10, /* bytes in the kernel that the peer has no room for */
 };
 
 struct listener {
@@ -84,7 +85,7 @@ static void fill_config(struct http_server_config *c) {
     c->body_ms = or_else(c->body_ms, 30000);
     c->idle_ms = or_else(c->idle_ms, 75000);
     c->write_ms = or_else(c->write_ms, 300000);
-    c->out_high = c->out_high ? c->out_high : 256 << 10;
+    c->out_high = c->out_high ? c->out_high : 64 << 10;
     c->out_max = c->out_max ? c->out_max : 16 << 20;
 }
 
@@ -273,8 +274,9 @@ static void know_peer(struct http_peer *p, int sock, const struct sockaddr_stora
 }
 
 static void tune(int sock) {
-    int on = 1, idle_s = 60;
+    int on = 1, idle_s = 60, unsent_max = UNSENT_MAX;
     setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(sock, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_max, sizeof(unsent_max));
     setsockopt(sock, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     setsockopt(sock, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
 }

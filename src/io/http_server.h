@@ -81,7 +81,7 @@ struct http_server_config {
     unsigned body_ms;  /* default 30000; without a byte of body; http_collect(): per 4 KiB */
     unsigned idle_ms;  /* default 75000; between two requests */
     unsigned write_ms; /* default 300000; while bytes wait and the peer takes none */
-    size_t out_high;   /* default 256 KiB; http_write() returns false when more is unsent */
+    size_t out_high;   /* default 64 KiB; http_write() returns false when more is unsent */
     size_t out_max;    /* default 16 MiB; a peer with more unsent bytes is cut off */
 };
 

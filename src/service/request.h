@@ -150,7 +150,8 @@ struct exec_request {
     struct pty_request pty;
     struct texts stdio; /* "null" or "fd" for each of the three streams; unix socket only */
     bool terminal, stdin_open, background, kill_left;
-    bool lazy; /* the command waits for its caller: it does not keep its machine from being idle */
+    bool paced; /* its output waits from the start for a follower, or for exec_consumed() */
+    bool lazy;  /* the command waits for its caller: it does not keep its machine from being idle */
     bool no_step;
     struct given output_max;
     const struct exec_module *module; /* only for programs.h: standard input has the program */

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from envd import Failed, Result, b64, envelope
+from envd import Failed, Result, Sandbox, b64, envelope
 
 
 def next_of(events, kind):
@@ -218,6 +218,31 @@ def test_client_that_never_reads_holds_up_only_its_command(sandbox):
     sandbox.process("SendSignal", pid, signal="SIGNAL_SIGKILL")
     sandbox.daemon.until(lambda: not sandbox.call("process.Process/List")["processes"])
     stream.close()
+
+
+def test_clients_that_never_read_cost_little_memory(e2b, daemon):
+    sandboxes = [Sandbox(e2b, daemon) for _ in range(4)]
+    sandboxes[0].run("true")
+    before = daemon.memory_kb()
+    streams = [sandboxes[i % 4].start("yes") for i in range(100)]
+
+    def printed():
+        rows = [x for s in sandboxes for x in daemon.get(f"/v1/machines/{s.machine}/execs")["execs"]]
+        return [x["stdout_bytes"] for x in rows if x["state"] == "running"]
+
+    def all_wait():
+        seen = printed()
+        time.sleep(0.2)
+        return len(seen) == 100 and seen == printed()
+
+    try:
+        daemon.until(all_wait)
+        assert len(sandboxes[0].run("head -c 20000000 /dev/zero").stdout) == 20_000_000  # control: it reads
+        assert daemon.memory_kb() - before < 100 * 160
+        assert sum(printed()) < 100 * (8 << 20)  # what is kept of each output, in memory of its machine
+    finally:
+        for s in streams:
+            s.close()
 
 
 @pytest.mark.parametrize("body,code", [

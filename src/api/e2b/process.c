@@ -27,7 +27,6 @@ struct stream {
     struct outlog_cursor cursor;
     bool terminal;
     bool running; /* stream_go_on() runs: what it calls may call it again */
-    unsigned char piece[PIECE];
 };
 
 static void stream_free(struct stream *t) {
@@ -63,11 +62,11 @@ static void send_start(struct stream *t, uint64_t pid) {
     event_send(t, &j, &text);
 }
 
-static bool send_output(struct stream *t, const struct outlog_piece *p) {
+static bool send_output(struct stream *t, const struct outlog_piece *p, const void *bytes) {
     struct buf text DEFER(buf_done) = BUF(BASE64_SIZE(PIECE) + 256);
     char *data DEFER_FREE = xmalloc(BASE64_SIZE(p->n));
     struct jot j = JOT(&text);
-    base64_encode(t->piece, p->n, data);
+    base64_encode(bytes, p->n, data);
     event_begin(&j, "data");
     jot_string(&j, t->terminal ? "pty" : p->stream ? "stderr" : "stdout", data);
     return event_send(t, &j, &text);
@@ -144,6 +143,7 @@ static bool stream_is_over(const struct stream *t, struct exec_view *ret) {
 }
 
 static void stream_go_on(struct stream *t) {
+    unsigned char piece[PIECE];
     struct exec_view view;
     if (t->running)
         return;
@@ -153,14 +153,14 @@ static void stream_go_on(struct stream *t) {
         const struct outlog *log = exec_log(t->exec);
         struct outlog_piece p = {0};
         if (log)
-            p = outlog_next(log, &t->cursor, t->piece, sizeof(t->piece));
+            p = outlog_next(log, &t->cursor, piece, sizeof(piece));
         if (!p.n && !p.left_out && over) {
             stream_end(t, &view);
             return;
         }
         if (!p.n && !p.left_out)
             break;
-        if (p.n && !send_output(t, &p))
+        if (p.n && !send_output(t, &p, piece))
             break;
     }
     t->running = false;
@@ -181,8 +181,7 @@ static void stream_drained(struct envd_call *c) {
 static void stream_start(struct envd_call *c, struct exec *x, bool from_start) {
     struct exec_view view;
     exec_view(x, &view);
-    struct stream *t = xmalloc(sizeof(*t));
-    memset(t, 0, offsetof(struct stream, piece));
+    struct stream *t = xnew(struct stream);
     t->call = c;
     t->exec = x;
     t->terminal = view.terminal;
@@ -231,6 +230,7 @@ static void command_started(void *arg, struct exec *x, const struct err *err) {
         envd_fail(c, CONNECT_INVALID_ARGUMENT, "%s", view.error);
         exec_unref(x);
     } else if (http_is_gone(c->http)) {
+        exec_consumed(x); /* it need not wait for a reader */
         exec_unref(x);
         envd_drop(c);
     } else {
@@ -344,6 +344,7 @@ void envd_process_start(struct envd_call *c) {
     bool has_cwd;
     s->call = c;
     s->request.background = true;
+    s->request.paced = true;
     s->request.user = c->user.name;
     s->request.name = json_string_value(json_object_get(c->json, "tag"));
     if (read_argv(s, config, &err) < 0 || read_env(s, config, &err) < 0 ||

@@ -112,20 +112,28 @@ void exec_listen(struct exec *x) {
     guest_log_wait(x->live->machine->guest, &x->command, &x->told);
 }
 
+static void tell_pace(struct exec *x, uint64_t consumed) {
+    x->paced = consumed != UINT64_MAX;
+    x->pace = consumed;
+    guest_tell(x->live->machine->guest,
+               (struct frame_head){.type = MSG_CREDIT, .id = x->command.id},
+               &(struct msg_credit){.stream = 1, .consumed = consumed}, NULL);
+}
+
 void exec_pace(struct exec *x, bool afresh) {
     uint64_t consumed = UINT64_MAX;
     for (const struct exec_follower *f = x->followers; f; f = f->next)
         if (f->consumed && *f->consumed < consumed)
             consumed = *f->consumed;
-    bool paced = consumed != UINT64_MAX;
-    if (!x->sent || x->log.fd < 0 || (!paced && !x->paced) ||
+    if (!x->sent || x->log.fd < 0 || (consumed == UINT64_MAX && !x->paced) ||
         (!afresh && consumed < x->pace + exec_pace_step(x)))
         return;
-    x->paced = paced;
-    x->pace = consumed;
-    guest_tell(x->live->machine->guest,
-               (struct frame_head){.type = MSG_CREDIT, .id = x->command.id},
-               &(struct msg_credit){.stream = 1, .consumed = consumed}, NULL);
+    tell_pace(x, consumed);
+}
+
+void exec_pace_from_start(struct exec *x) {
+    if (x->log.fd >= 0)
+        tell_pace(x, 0);
 }
 
 void exec_consumed(struct exec *x) {

@@ -164,6 +164,8 @@ void exec_end_stored(struct exec *x, int number, bool is_kill);
 void exec_prepare(struct exec *x);
 /* Tells the guest how far the readers are. afresh: a reader came or left, so tell it at once. */
 void exec_pace(struct exec *x, bool afresh);
+/* The command waits from its start for a reader that is to come. */
+void exec_pace_from_start(struct exec *x);
 /* Asks the guest to report more output, if a follower or the end of the command needs it. */
 void exec_listen(struct exec *x);
 

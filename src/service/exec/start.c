@@ -295,6 +295,8 @@ static void start_send(struct exec_later *e, struct live *l, struct exec *x, str
     guest_exec(l->machine->guest, &x->command, &plan->exec, fds->v, fds->count);
     close_fd(&asks);
     close_fd(&dump);
+    if (r->paced)
+        exec_pace_from_start(x);
     exec_feed(x);
     if (r->background)
         exec_unref(x);
