@@ -83,6 +83,31 @@ def test_an_owner_has_few_links_and_the_oldest_one_ends(daemon):
     assert page.post("/console/open", {"link": links[1]})["token"]
 
 
+@needs_root
+def test_an_owner_at_its_limit_does_not_hinder_another(daemon):
+    mine, other = daemon.open(), Peer(daemon, 1001)
+    link, ticket = daemon.link(), mine.with_ticket("/v1/status")
+    pages = [daemon.open(other) for _ in range(18)]
+    for page in pages[-4:]:
+        for _ in range(300):
+            page.ticket("/v1/machines")
+    for _ in range(20):
+        daemon.link(other)
+    assert status_of(pages[1].get, "/v1/status") == (401, "denied"), "the control: more than it may have"
+    assert pages[-1].get("/v1/status")["version"]
+    assert raw(daemon.port, "GET", ticket)[0] == 200
+    assert Page(daemon.port, None).post("/console/open", {"link": link})["token"]
+    assert mine.get("/v1/status")["version"]
+
+
+def test_a_session_in_use_outlives_idle_ones(daemon):
+    used, idle = daemon.open(), daemon.open()
+    for _ in range(15):
+        daemon.open()
+        assert used.get("/v1/status")["version"]
+    assert status_of(idle.get, "/v1/status") == (401, "denied")
+
+
 def test_everything_is_in_the_journal_and_no_key_is(daemon):
     link = daemon.link()
     told = Page(daemon.port, None).post("/console/open", {"link": link})

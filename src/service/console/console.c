@@ -20,28 +20,12 @@
 
 enum { FILE_MAX = 256 << 10 };
 
-/* A link, a session or a ticket. Free slots have no hash. */
-struct key {
-    char hash[CONSOLE_KEY_SIZE];
-    char target[CONSOLE_KEY_SIZE]; /* hash of the target of a ticket */
-    struct caller who;
-    int64_t expires_ms; /* sessions: wall clock; links and tickets: monotonic clock */
-};
-
 struct console {
     char path[PLACE_SIZE + 16];
-    struct key links[CONSOLE_LINKS_MAX];
-    struct key sessions[CONSOLE_SESSIONS_MAX];
-    struct key tickets[CONSOLE_TICKETS_MAX];
+    struct keys links, tickets; /* times are of the monotonic clock */
+    struct keys sessions;       /* times are of the wall clock */
     uint16_t port;
 };
-
-static void hash_text(const char *text, size_t n, char ret[CONSOLE_KEY_SIZE]) {
-    struct sha256 hash;
-    sha256_init(&hash);
-    sha256_add(&hash, text, n);
-    sha256_end_hex(&hash, ret);
-}
 
 static void key_random(char ret[CONSOLE_KEY_SIZE]) {
     uint8_t random[SHA256_BYTES];
@@ -50,41 +34,9 @@ static void key_random(char ret[CONSOLE_KEY_SIZE]) {
     hex_put(random, sizeof(random), ret);
 }
 
-/* The hash, not the key, is compared: its bytes say nothing about the bytes of a guess. */
-static struct key *key_find(struct key *keys, size_t n, const char *text, size_t len,
-                            int64_t now_ms) {
-    char hash[CONSOLE_KEY_SIZE];
-    hash_text(text, len, hash);
-    for (size_t i = 0; i < n; i++)
-        if (keys[i].hash[0] && strcmp(keys[i].hash, hash) == 0)
-            return now_ms < keys[i].expires_ms ? &keys[i] : NULL;
-    return NULL;
-}
-
-/* Returns a slot for a new key. An owner at its limit loses the key that expires first. */
-static struct key *key_slot(struct key *keys, size_t n, const char *owner, size_t max,
-                            int64_t now_ms) {
-    struct key *free_slot = NULL, *oldest = NULL;
-    size_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct key *k = &keys[i];
-        if (k->hash[0] && now_ms >= k->expires_ms)
-            explicit_bzero(k, sizeof(*k));
-        if (!k->hash[0]) {
-            free_slot = free_slot ? free_slot : k;
-        } else if (strcmp(k->who.owner, owner) == 0) {
-            count++;
-            if (!oldest || k->expires_ms < oldest->expires_ms)
-                oldest = k;
-        }
-    }
-    return count >= max ? oldest : free_slot;
-}
-
-static int key_full(struct err *err) {
-    err_set(err, ERR_LIMIT, "too many pages of the console are open on this host");
-    return err_remedy(err, "close some of them, or wait until they expire (%d hours)",
-                      CONSOLE_LIFE_S / 3600);
+static struct key key_made(const struct keys *k, const struct caller *who, int64_t now_ms) {
+    return (struct key){
+        .who = *who, .expires_ms = now_ms + k->life_s * 1000, .used_ms = now_ms};
 }
 
 /* ---- the file ---- */
@@ -98,9 +50,10 @@ static json_t *session_json(const struct key *k) {
 static int console_write(const struct console *k, struct err *err) {
     char next[sizeof(k->path) + 8];
     json_t *root DEFER(json_decrefp) = json_pack("{s:i, s:[]}", "port", k->port, "sessions");
-    for (size_t i = 0; i < CONSOLE_SESSIONS_MAX; i++)
-        if (k->sessions[i].hash[0])
-            json_array_append_new(json_object_get(root, "sessions"), session_json(&k->sessions[i]));
+    for (size_t i = 0; i < k->sessions.max; i++)
+        if (k->sessions.list[i].hash[0])
+            json_array_append_new(json_object_get(root, "sessions"),
+                                  session_json(&k->sessions.list[i]));
     char *text DEFER_FREE = json_dumps(root, JSON_COMPACT);
     snprintf(next, sizeof(next), "%s.new", k->path);
     int fd DEFER_CLOSE = open(next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -118,7 +71,9 @@ static void session_read(struct key *k, const json_t *row, int64_t now_ms) {
         strlen(owner) >= sizeof(k->who.owner) || !name || strlen(name) >= sizeof(k->who.console) ||
         expires_ms <= now_ms || expires_ms > now_ms + CONSOLE_LIFE_S * 1000LL)
         return;
-    *k = (struct key){.expires_ms = expires_ms, .who = {.local = true}};
+    *k = (struct key){.expires_ms = expires_ms,
+                      .used_ms = expires_ms - CONSOLE_LIFE_S * 1000LL,
+                      .who = {.local = true}};
     k->who.uid = (uid_t)json_integer_value(json_object_get(row, "uid"));
     k->who.scopes = (uint32_t)json_integer_value(json_object_get(row, "scopes"));
     snprintf(k->hash, sizeof(k->hash), "%s", hash);
@@ -138,13 +93,19 @@ static void console_read(struct console *k) {
     json_int_t port = json_integer_value(json_object_get(root, "port"));
     k->port = port > 0 && port <= UINT16_MAX ? (uint16_t)port : 0;
     json_array_foreach(json_object_get(root, "sessions"), i, row) {
-        if (i < CONSOLE_SESSIONS_MAX)
-            session_read(&k->sessions[i], row, wall_ms());
+        if (i < k->sessions.max)
+            session_read(&k->sessions.list[i], row, wall_ms());
     }
 }
 
 struct console *console_new(const char *run) {
     struct console *k = xnew(struct console);
+    *k = (struct console){.links = {"links", 256, 16, CONSOLE_LINK_S, NULL},
+                          .sessions = {"sessions", 512, 16, CONSOLE_LIFE_S, NULL},
+                          .tickets = {"tickets", 1024, 64, CONSOLE_TICKET_S, NULL}};
+    keys_init(&k->links);
+    keys_init(&k->sessions);
+    keys_init(&k->tickets);
     snprintf(k->path, sizeof(k->path), "%s/console.json", run);
     console_read(k);
     return k;
@@ -153,7 +114,9 @@ struct console *console_new(const char *run) {
 void console_free(struct console *k) {
     if (!k)
         return;
-    explicit_bzero(k, sizeof(*k));
+    keys_done(&k->links);
+    keys_done(&k->sessions);
+    keys_done(&k->tickets);
     free(k);
 }
 
@@ -192,14 +155,12 @@ int service_console_link(struct service *s, const struct caller *who, char ret[C
                 "only the owner at the unix socket of this host opens the console");
         return err_remedy(err, "run carrel console on the host of the daemon");
     }
-    struct key *slot = key_slot(k->links, CONSOLE_LINKS_MAX, who->owner, CONSOLE_OF_OWNER, now_ms);
-    if (!slot)
-        return key_full(err);
-    if (console_note(s, who, "console.link", &intent, err) < 0)
+    struct key *slot = keys_slot(&k->links, who->owner, now_ms, err);
+    if (!slot || console_note(s, who, "console.link", &intent, err) < 0)
         return -1;
     key_random(ret);
-    *slot = (struct key){.who = *who, .expires_ms = now_ms + CONSOLE_LINK_S * 1000};
-    hash_text(ret, CONSOLE_KEY_SIZE - 1, slot->hash);
+    *slot = key_made(&k->links, who, now_ms);
+    key_hash(ret, CONSOLE_KEY_SIZE - 1, slot->hash);
     console_noted(s, who, "console.link", intent, NULL);
     return 0;
 }
@@ -215,15 +176,14 @@ static int session_make(struct service *s, const struct caller *who,
                         char ret_token[CONSOLE_TOKEN_SIZE], struct caller *ret, struct err *err) {
     struct console *k = s->console;
     char key[CONSOLE_KEY_SIZE];
-    struct key *slot =
-        key_slot(k->sessions, CONSOLE_SESSIONS_MAX, who->owner, CONSOLE_OF_OWNER, wall_ms());
+    struct key *slot = keys_slot(&k->sessions, who->owner, wall_ms(), err);
     if (!slot)
-        return key_full(err);
+        return -1;
     key_random(key);
-    *slot = (struct key){.who = *who, .expires_ms = wall_ms() + CONSOLE_LIFE_S * 1000LL};
+    *slot = key_made(&k->sessions, who, wall_ms());
     snprintf(ret_token, CONSOLE_TOKEN_SIZE, CONSOLE_PREFIX "%s", key);
     explicit_bzero(key, sizeof(key));
-    hash_text(ret_token, CONSOLE_TOKEN_SIZE - 1, slot->hash);
+    key_hash(ret_token, CONSOLE_TOKEN_SIZE - 1, slot->hash);
     snprintf(slot->who.console, sizeof(slot->who.console), "%.12s", slot->hash);
     if (console_write(k, err) < 0) {
         explicit_bzero(slot, sizeof(*slot));
@@ -237,8 +197,7 @@ int service_console_open(struct service *s, const char *link, const char *client
                          char ret_token[CONSOLE_TOKEN_SIZE], struct caller *ret, struct err *err) {
     struct console *k = s->console;
     uint64_t intent;
-    struct key *found =
-        key_find(k->links, CONSOLE_LINKS_MAX, link, strlen(link), (int64_t)monotonic_ms());
+    struct key *found = keys_find(&k->links, link, strlen(link), (int64_t)monotonic_ms());
     if (!found)
         return link_unknown(err);
     struct caller who = found->who;
@@ -252,11 +211,13 @@ int service_console_open(struct service *s, const char *link, const char *client
 }
 
 /* The session of a caller, by its name. */
-static const struct key *session_of(const struct console *k, const struct caller *who) {
-    for (size_t i = 0; i < CONSOLE_SESSIONS_MAX; i++)
-        if (k->sessions[i].hash[0] && strcmp(k->sessions[i].who.console, who->console) == 0 &&
-            wall_ms() < k->sessions[i].expires_ms)
-            return &k->sessions[i];
+static struct key *session_of(const struct console *k, const struct caller *who) {
+    for (size_t i = 0; i < k->sessions.max; i++) {
+        struct key *found = &k->sessions.list[i];
+        if (found->hash[0] && strcmp(found->who.console, who->console) == 0 &&
+            wall_ms() < found->expires_ms)
+            return found;
+    }
     return NULL;
 }
 
@@ -271,16 +232,16 @@ int64_t service_console_expires_ms(const struct service *s, const struct caller 
 
 int service_console_close(struct service *s, const struct caller *who, struct err *err) {
     struct console *k = s->console;
-    const struct key *found = who->console[0] ? session_of(k, who) : NULL;
+    struct key *found = who->console[0] ? session_of(k, who) : NULL;
     uint64_t intent;
     if (!found)
         return err_set(err, ERR_INVALID, "only a page of the console closes its session");
     if (console_note(s, who, "console.close", &intent, err) < 0)
         return -1;
-    for (size_t i = 0; i < CONSOLE_TICKETS_MAX; i++)
-        if (strcmp(k->tickets[i].who.console, who->console) == 0)
-            explicit_bzero(&k->tickets[i], sizeof(k->tickets[i]));
-    explicit_bzero(&k->sessions[found - k->sessions], sizeof(*found));
+    for (size_t i = 0; i < k->tickets.max; i++)
+        if (strcmp(k->tickets.list[i].who.console, who->console) == 0)
+            explicit_bzero(&k->tickets.list[i], sizeof(*k->tickets.list));
+    explicit_bzero(found, sizeof(*found));
     int failed = console_write(k, err);
     console_noted(s, who, "console.close", intent, failed < 0 ? err : NULL);
     return failed;
@@ -293,12 +254,12 @@ bool console_is_token(const char *text, size_t n) {
 
 int service_caller_by_console(struct service *s, const char *token, size_t n, const char *client,
                               struct caller *ret, struct err *err) {
-    const struct key *found =
-        key_find(s->console->sessions, CONSOLE_SESSIONS_MAX, token, n, wall_ms());
+    struct key *found = keys_find(&s->console->sessions, token, n, wall_ms());
     if (!found) {
         err_set(err, ERR_DENIED, "this page of the console has expired or was closed");
         return err_remedy(err, "run carrel console to open another one");
     }
+    found->used_ms = wall_ms();
     *ret = found->who;
     snprintf(ret->client, sizeof(ret->client), "console %s", client);
     return 0;
@@ -315,14 +276,13 @@ int service_console_ticket(struct service *s, const struct caller *who, const ch
         return err_set(err, ERR_INVALID, "only a page of the console needs tickets");
     if (strncmp(target, "/v1/", 4) != 0 || n > CONSOLE_TARGET_MAX)
         return err_set(err, ERR_INVALID, "a ticket is for a path below /v1/");
-    struct key *slot =
-        key_slot(k->tickets, CONSOLE_TICKETS_MAX, who->owner, CONSOLE_TICKETS_OF_SESSION, now_ms);
+    struct key *slot = keys_slot(&k->tickets, who->owner, now_ms, err);
     if (!slot)
-        return key_full(err);
+        return -1;
     key_random(ret);
-    *slot = (struct key){.who = *who, .expires_ms = now_ms + CONSOLE_TICKET_S * 1000};
-    hash_text(ret, CONSOLE_KEY_SIZE - 1, slot->hash);
-    hash_text(target, n, slot->target);
+    *slot = key_made(&k->tickets, who, now_ms);
+    key_hash(ret, CONSOLE_KEY_SIZE - 1, slot->hash);
+    key_hash(target, n, slot->target);
     return 0;
 }
 
@@ -330,9 +290,8 @@ int service_caller_by_ticket(struct service *s, const char *ticket, const char *
                              const char *client, struct caller *ret, struct err *err) {
     struct console *k = s->console;
     char hash[CONSOLE_KEY_SIZE];
-    struct key *found =
-        key_find(k->tickets, CONSOLE_TICKETS_MAX, ticket, strlen(ticket), (int64_t)monotonic_ms());
-    hash_text(target, n, hash);
+    struct key *found = keys_find(&k->tickets, ticket, strlen(ticket), (int64_t)monotonic_ms());
+    key_hash(target, n, hash);
     bool fits = found && strcmp(found->target, hash) == 0 && console_stands(k, &found->who);
     if (fits)
         *ret = found->who;

@@ -9,18 +9,13 @@
  */
 #pragma once
 
+#include "service/console/keys.h"
 #include "service/service.h"
 
 enum {
-    CONSOLE_KEY_SIZE = 65, /* with the NUL */
     CONSOLE_LINK_S = 120,
     CONSOLE_TICKET_S = 30,
     CONSOLE_LIFE_S = 12 * 3600,
-    CONSOLE_LINKS_MAX = 64,
-    CONSOLE_SESSIONS_MAX = 256,
-    CONSOLE_TICKETS_MAX = 1024,
-    CONSOLE_OF_OWNER = 16, /* links or sessions of one owner; the oldest one ends */
-    CONSOLE_TICKETS_OF_SESSION = 64,
     CONSOLE_TARGET_MAX = 8192,
     CONSOLE_PORT = 7070,
 };
