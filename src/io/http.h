@@ -126,6 +126,9 @@ size_t http_field_count(const struct http_head *head, const char *name);
 /* The value of a field, or a text with s = NULL if the field is absent or given twice. */
 struct http_text http_field_only(const struct http_head *head, const char *name);
 
+/* True if Content-Type names this media type, with or without parameters. */
+bool http_type_is(const struct http_head *head, const char *type);
+
 /* Takes the next item of a comma-separated list, without blanks; empty items are skipped. */
 bool http_list_next(struct http_text *rest, struct http_text *ret);
 /* True if a list in any field of that name contains the token, ignoring case. */

@@ -95,6 +95,16 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t';
 }
 
+bool http_type_is(const struct http_head *head, const char *type) {
+    struct http_text value = http_field_only(head, "Content-Type");
+    const char *end = value.s ? memchr(value.s, ';', value.n) : NULL;
+    if (end)
+        value.n = (size_t)(end - value.s);
+    while (value.n && is_blank(value.s[value.n - 1]))
+        value.n--;
+    return value.s && http_text_is_like(value, type);
+}
+
 bool http_list_next(struct http_text *rest, struct http_text *ret) {
     while (rest->n && (is_blank(*rest->s) || *rest->s == ',')) {
         rest->s++;

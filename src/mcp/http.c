@@ -261,12 +261,6 @@ static void collect_failed(struct http_exchange *x) {
     free(TAKE(x->user));
 }
 
-static bool is_type(struct http_text value, const char *type) {
-    size_t n = strlen(type);
-    return value.s && value.n >= n && http_text_is_like((struct http_text){value.s, n}, type) &&
-           (value.n == n || value.s[n] == ';' || value.s[n] == ' ');
-}
-
 static void post(struct mcp_http *h, struct http_exchange *x, const char *owner, const void *who) {
     if (!http_list_has(x->head, "Accept", "application/json") ||
         !http_list_has(x->head, "Accept", "text/event-stream")) {
@@ -275,7 +269,7 @@ static void post(struct mcp_http *h, struct http_exchange *x, const char *owner,
             "the HTTP header Accept must include application/json and text/event-stream", NULL);
         return;
     }
-    if (!is_type(http_field_only(x->head, "Content-Type"), "application/json")) {
+    if (!http_type_is(x->head, "application/json")) {
         mcp_http_refuse(x, 415, NULL, MCP_INVALID,
                         "the HTTP header Content-Type must be application/json", NULL);
         return;

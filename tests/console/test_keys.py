@@ -206,12 +206,19 @@ def test_pages_of_other_sites_are_refused(daemon, origin):
     assert Page(daemon.port, None).post("/console/open", {"link": link})["token"]
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None])
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None,
+                                  "text/plain; application/json", "application/jsonx", "application/json, text/plain", "; application/json"])
 def test_a_form_of_another_site_cannot_open_a_link(daemon, kind):
     link = daemon.link()
     headers = {"Content-Type": kind} if kind else {}
     assert raw(daemon.port, "POST", "/console/open", json.dumps({"link": link}), headers)[0] == 400
     assert raw(daemon.port, "POST", "/console/open", json.dumps({"link": link}), JSON)[0] == 201
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON;charset=UTF-8", "application/json ; x=y"])
+def test_json_with_parameters_is_json(daemon, kind):
+    body = json.dumps({"link": daemon.link()})
+    assert raw(daemon.port, "POST", "/console/open", body, {"Content-Type": kind})[0] == 201
 
 
 def test_a_rebound_name_is_refused(daemon):

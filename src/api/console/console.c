@@ -199,12 +199,11 @@ static void console_cut(struct http_exchange *x) {
  */
 static void action_take(struct console_face *f, struct http_exchange *x,
                         const struct action *action) {
-    struct http_text type = http_field_only(x->head, "Content-Type");
     struct caller who = {0};
     struct err err;
     if (!http_text_is(x->head->method, "POST"))
         err_set(&err, ERR_INVALID, "this path supports only the method POST");
-    else if (!x->peer->local && !http_text_is_like(type, "application/json"))
+    else if (!x->peer->local && !http_type_is(x->head, "application/json"))
         err_set(&err, ERR_INVALID, "header 'Content-Type': must be application/json");
     else if (action->is_open || f->caller(f->arg, x, &who, &err) == 0) {
         struct console_call *c = xnew(struct console_call);
