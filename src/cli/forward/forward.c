@@ -16,10 +16,10 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/client.h"
-#include "cli/forward/inner.h"
 #include "cli/forward/serve.h"
 #include "cli/options.h"
 #include "cli/table.h"
+#include "io/peer/tcp.h"
 
 enum { PORTS_MAX = 16, CHILDREN_MAX = 256 };
 
@@ -125,11 +125,17 @@ static int forward_listen(struct forwarding *f, union listen_address a, const ch
 
 /* ---- connections ---- */
 
+/* A process that has closed its end already counts as somebody else's. */
+static bool forward_is_ours(int sock) {
+    uid_t uid;
+    return tcp_peer_user(sock, &uid) && uid == geteuid();
+}
+
 static void forward_accept(struct forwarding *f, const struct listener *l) {
     int sock DEFER_CLOSE = accept4(l->sock, NULL, NULL, SOCK_CLOEXEC);
     if (sock < 0)
         return;
-    if (f->checks_user && !forward_peer_is_ours(sock)) {
+    if (f->checks_user && !forward_is_ours(sock)) {
         fputs("carrel: refused a connection of another user (see --all-users)\n", stderr);
         return;
     }

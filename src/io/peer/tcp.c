@@ -1,13 +1,10 @@
-#include "cli/forward/inner.h"
+#include "io/peer/tcp.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include "base/defer.h"
 
 enum { LINE = 512, ADDRESS_TEXT = 48 };
 
@@ -30,29 +27,31 @@ static void table_text(const union address *a, char ret[ADDRESS_TEXT]) {
     snprintf(ret + n, (size_t)(ADDRESS_TEXT - n), ":%04X", port);
 }
 
-/* Reads one row. True: it is the socket of the other end, and a process of our user holds it. */
-static bool row_is_ours(const char *row, const char *local, const char *remote) {
+/* Reads one row. True: it is the socket of the other end, and a process holds it. */
+static bool row_is_peer(const char *row, const char *local, const char *remote, uid_t *ret) {
     char from[ADDRESS_TEXT], to[ADDRESS_TEXT];
-    unsigned uid;
     unsigned long inode;
-    return sscanf(row, " %*d: %47s %47s %*x %*x:%*x %*x:%*x %*x %u %*d %lu", from, to, &uid,
+    return sscanf(row, " %*d: %47s %47s %*x %*x:%*x %*x:%*x %*x %u %*d %lu", from, to, ret,
                   &inode) == 4 &&
-           strcmp(from, local) == 0 && strcmp(to, remote) == 0 && uid == geteuid() && inode != 0;
+           strcmp(from, local) == 0 && strcmp(to, remote) == 0 && inode != 0;
 }
 
-bool forward_peer_is_ours(int sock) {
+bool tcp_peer_user(int sock, uid_t *ret) {
     union address here, there;
     socklen_t n = sizeof(here), m = sizeof(there);
     char local[ADDRESS_TEXT], remote[ADDRESS_TEXT], row[LINE];
-    bool ours = false;
+    bool found = false;
+    uid_t uid;
     if (getsockname(sock, &here.any, &n) < 0 || getpeername(sock, &there.any, &m) < 0)
         return false;
     table_text(&there, local);
     table_text(&here, remote);
     FILE *table = fopen(here.any.sa_family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp", "re");
-    while (table && !ours && fgets(row, sizeof(row), table))
-        ours = row_is_ours(row, local, remote);
+    while (table && !found && fgets(row, sizeof(row), table))
+        found = row_is_peer(row, local, remote, &uid);
     if (table)
         fclose(table);
-    return ours;
+    if (found)
+        *ret = uid;
+    return found;
 }
