@@ -152,7 +152,7 @@ const struct command commands[] = {
      store_forms},
 
     {"serve", "[OPTIONS]", "run the daemon in the foreground", cmd_serve, serve_rows, "This host"},
-    {"console", "[OPTIONS]", "open the console in a browser: print a one-time link", cmd_console,
+    {"console", "[OPTIONS]", "open the console in a browser, or print a link to it", cmd_console,
      console_rows, NULL},
     {"doctor", "[--json]", "check what this host supports, and suggest fixes", cmd_doctor,
      json_rows, NULL},

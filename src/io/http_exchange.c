@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "io/http_conn.h"
+#include "io/peer/tcp.h"
 
 static struct conn *conn_of(const struct http_exchange *x) {
     return (struct conn *)x;
@@ -329,6 +330,14 @@ size_t http_pending(const struct http_exchange *x) {
 
 bool http_is_gone(const struct http_exchange *x) {
     return is_dead(conn_of(x));
+}
+
+bool http_peer_user(const struct http_exchange *x, uid_t *ret) {
+    const struct conn *c = conn_of(x);
+    if (!c->peer.local)
+        return tcp_peer_user(c->sock, ret);
+    *ret = c->peer.uid;
+    return true;
 }
 
 struct loop *http_loop(const struct http_exchange *x) {

@@ -184,6 +184,9 @@ void http_drop(struct http_exchange *x);
  */
 size_t http_pending(const struct http_exchange *x);
 bool http_is_gone(const struct http_exchange *x);
+/* The user of the process at the other end: as tcp_peer_user(), also for unix sockets. It may read
+ * a long table of the kernel. */
+bool http_peer_user(const struct http_exchange *x, uid_t *ret);
 struct loop *http_loop(const struct http_exchange *x);
 
 /*

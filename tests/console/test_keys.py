@@ -1,4 +1,5 @@
 """Links, sessions and tickets: each works for what it was made for, once, and for nothing else."""
+import contextlib
 import json
 import pathlib
 import re
@@ -391,7 +392,7 @@ def test_the_command_prints_a_link_and_ships_what_the_page_orders(daemon, tmp_pa
     assert machine.returncode == 0, machine.stderr
     machine = machine.stdout.strip()
     daemon.exec(machine, ["sh", "-c", f"echo new >{work}/new"])
-    command = subprocess.Popen([carrel, "console"], env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = subprocess.Popen([carrel, "console", "--print"], env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         link = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/#link=([0-9a-f]{64})\n", command.stdout.readline())
         daemon.port = int(link[1])
@@ -421,6 +422,91 @@ def test_the_command_prints_json_and_returns(daemon):
     for words in (["--json"], ["--link"]):
         done = subprocess.run([str(BUILD / "carrel"), "console", *words], env=daemon.env, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and "#link=" in done.stdout
+
+
+LINK = r"http://127\.0\.0\.1:(\d+)/#link=([0-9a-f]{64})"
+NO_DISPLAY = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "SSH_CONNECTION": "", "SUDO_UID": "", "USER": "ann"}
+
+
+@contextlib.contextmanager
+def console_command(daemon, *words, **env):
+    """`carrel console`, and what reads a line of its output or messages."""
+    command = subprocess.Popen([str(BUILD / "carrel"), "console", *words], env={**daemon.env, **NO_DISPLAY, **env},
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield command
+    finally:
+        command.terminate()
+        command.communicate(timeout=30)
+
+
+def browser_program(folder, text):
+    program = folder / "browser"
+    program.write_text("#!/bin/sh\n" + text)
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize("display", ["DISPLAY", "WAYLAND_DISPLAY"])
+@pytest.mark.parametrize("form", ["/no/such:{}", "{} --new %s"])
+def test_the_command_opens_a_browser(daemon, tmp_path, display, form):
+    program = browser_program(tmp_path, f'echo "$#:$*" >{tmp_path}/new; mv {tmp_path}/new {tmp_path}/told\n')
+    with console_command(daemon, **{display: ":9", "BROWSER": form.format(program)}) as command:
+        assert re.fullmatch(rf"carrel: opened the console in a browser \(browser\)\. Leave .*\n", command.stderr.readline())
+        daemon.until((tmp_path / "told").exists)
+        said = re.fullmatch("2:--new " + LINK if "%s" in form else "1:" + LINK, (tmp_path / "told").read_text().strip())
+        assert Page(int(said[1]), None).post("/console/open", {"link": said[2]})["token"]
+        command.terminate()
+        assert command.stdout.read() == "", "the link is spent, so it is not shown"
+
+
+@pytest.mark.parametrize("text, why", [("exit 3", "failed with exit status 3"), (None, None)])
+def test_the_command_prints_a_link_if_the_browser_fails(daemon, tmp_path, text, why):
+    program = browser_program(tmp_path, text) if text else "/no/such"
+    with console_command(daemon, DISPLAY=":9", BROWSER=program) as command:
+        link = re.fullmatch(LINK + r"\n", command.stdout.readline())
+        assert Page(int(link[1]), None).post("/console/open", {"link": link[2]})["token"]
+        if why:
+            command.stderr.readline()
+            assert why in command.stderr.readline()
+
+
+@pytest.mark.parametrize("words, env", [(["--print"], {"DISPLAY": ":9"}), (["--link"], {"DISPLAY": ":9"}), ([], {}),
+                                        ([], {"DISPLAY": ":9", "SUDO_UID": "1000"})])
+def test_the_command_opens_no_browser_unless_it_can_show_the_page(daemon, tmp_path, words, env):
+    if "SUDO_UID" in env and ROOTLESS:
+        pytest.skip("only root acts for somebody else")
+    program = browser_program(tmp_path, f"touch {tmp_path}/told\n")
+    with console_command(daemon, *words, BROWSER=program, **env) as command:
+        assert re.fullmatch(LINK + r"\n", command.stdout.readline())
+        if words != ["--link"]:
+            assert "this link works once, for 120 seconds" in command.stderr.readline()
+        assert not (tmp_path / "told").exists()
+
+
+@pytest.mark.parametrize("ssh, says", [("192.0.2.7 5000 192.0.2.1 22", "ssh -N -L {0}:127.0.0.1:{0} ann@192.0.2.1"),
+                                       ("2001:db8::7 5000 2001:db8::1 2200", "ssh -N -p 2200 -L {0}:127.0.0.1:{0} ann@2001:db8::1")])
+def test_the_command_says_how_to_reach_it_over_ssh(daemon, ssh, says):
+    with console_command(daemon, SSH_CONNECTION=ssh) as command:
+        port = re.fullmatch(LINK + r"\n", command.stdout.readline())[1]
+        assert command.stderr.readline().endswith(" run there: " + says.format(port) + "\n")
+
+
+@needs_root
+def test_the_link_of_a_browser_is_of_no_use_to_other_users(daemon):
+    """Every user sees the words of a browser in the list of processes."""
+    def tries(link, uid):
+        return subprocess.run(["setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups", "curl", "-sS", "-H",
+                               "Content-Type: application/json", "-d", json.dumps({"link": link}),
+                               f"http://127.0.0.1:{daemon.port}/console/open"], capture_output=True, text=True, timeout=60).stdout
+
+    link, shown = daemon.link(), daemon.post("/console/link", {"own_user": True})["url"].rpartition("=")[2]
+    refused = json.loads(tries(shown, 1001))["error"]
+    assert "user who ran carrel console" in refused["message"] and "--print" in refused["remedy"]
+    assert json.loads(tries(link, 1001))["token"], "the control: a link that was printed"
+    theirs = Peer(daemon, 1001).post("/console/link", {"own_user": True})["url"].rpartition("=")[2]
+    assert "error" in json.loads(tries(theirs, 0)) and json.loads(tries(theirs, 1001))["token"]
+    assert json.loads(tries(shown, 0))["token"], "it was not spent"
 
 
 # ---- the page ----

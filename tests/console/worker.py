@@ -8,7 +8,7 @@ from carrel import PROGRAM
 @contextlib.contextmanager
 def console_command(daemon, home):
     """Runs it; the value is the link that it printed."""
-    p = subprocess.Popen([PROGRAM, "console"], env={**daemon.env, "HOME": str(home)}, cwd=home, text=True,
+    p = subprocess.Popen([PROGRAM, "console", "--print"], env={**daemon.env, "HOME": str(home)}, cwd=home, text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         yield p.stdout.readline().strip()

@@ -80,8 +80,9 @@ static void console_link(struct console_face *f, struct http_exchange *x, const 
     struct buf text DEFER(buf_done) = BUF(4096);
     struct jot j = JOT(&text);
     struct err err;
-    (void)body;
-    if (service_console_link(f->service, who, key, &err) < 0 || f->listen(f->arg, &err) < 0) {
+    bool own_user = json_is_true(json_object_get(body, "own_user"));
+    if (service_console_link(f->service, who, own_user, key, &err) < 0 ||
+        f->listen(f->arg, &err) < 0) {
         console_refuse(x, &err);
         return;
     }
@@ -101,8 +102,12 @@ static void console_open(struct console_face *f, struct http_exchange *x, const 
     struct jot j = JOT(&text);
     struct caller who;
     struct err err;
+    uid_t user = (uid_t)-1;
     (void)none;
-    if (service_console_open(f->service, link ? link : "", x->peer->text, token, &who, &err) < 0) {
+    link = link ? link : "";
+    if (service_console_needs_user(f->service, link))
+        http_peer_user(x, &user);
+    if (service_console_open(f->service, link, user, x->peer->text, token, &who, &err) < 0) {
         console_refuse(x, &err);
         return;
     }

@@ -1,5 +1,6 @@
 /*
- * carrel console: prints a one-time link to the console, and ships what the owner orders there.
+ * carrel console: opens the console in a browser with a one-time link, or prints the link, and
+ * ships what the owner orders there.
  *
  * The daemon never writes to the owner's files. This command runs as the owner, asks the daemon for
  * orders and runs `carrel ship` for each of them.
@@ -14,6 +15,7 @@
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/console/browser.h"
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/table.h"
@@ -21,14 +23,15 @@
 enum { POLL_MS = 300, OUTPUT_MAX = 4 << 20, SHIP_WORDS = 200, ORDER_LIST_MAX = 60 };
 
 struct console_options {
-    bool link, json, help;
+    bool link, print, json, help;
 };
 
 #define AT(member) offsetof(struct console_options, member)
 
 const struct option_row console_rows[] = {
     {0, "link", NULL, OPTION_FLAG, AT(link),
-     "print only the link; shipping then needs another carrel console"},
+     "print only the link and return; shipping then needs another carrel console"},
+    {0, "print", NULL, OPTION_FLAG, AT(print), "print the link, do not open a browser"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print the link as JSON and return"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -43,6 +46,69 @@ static int console_post(struct client *c, const char *target, json_t *body, json
     const struct buf bytes = {.data = text, .len = strlen(text)};
     const struct client_request r = {.method = "POST", .target = target, .body = &bytes};
     return client_call(c, &r, ret, err);
+}
+
+/* ---- the link ---- */
+
+/* own_user: nobody else opens it, since other users see the words of a browser in the process list.
+ */
+static int link_new(struct client *c, bool own_user, json_t **ret, struct err *err) {
+    return console_post(c, "/console/link", json_pack("{s:b}", "own_user", own_user), ret, err);
+}
+
+/* How to reach a daemon that a browser on another host cannot: the link names the loopback. */
+static void link_tell_ssh(const char *url) {
+    const char *ssh = getenv("SSH_CONNECTION"), *user = getenv("USER");
+    char host[64], port[8], server[64], server_port[8];
+    if (!ssh || sscanf(ssh, "%*63s %*7s %63s %7s", server, server_port) != 2 ||
+        sscanf(url, "http://%63[^:/]:%7[0-9]", host, port) != 2)
+        return;
+    bool usual = strcmp(server_port, "22") == 0;
+    cli_done(false,
+             "to open it on the computer you came from, run there: ssh -N%s%s -L %s:%s:%s %s%s%s",
+             usual ? "" : " -p ", usual ? "" : server_port, port, host, port, user ? user : "",
+             user ? "@" : "", server);
+}
+
+static void link_print(const json_t *answer) {
+    puts(client_text(answer, "url"));
+    fflush(stdout);
+    link_tell_ssh(client_text(answer, "url"));
+    cli_done(false,
+             "this link works once, for %lld seconds. Leave this command running to ship from the "
+             "console; end it with Ctrl+C",
+             client_number(answer, "expires_s"));
+}
+
+static int link_print_new(struct client *c, struct err *err) {
+    json_t *answer DEFER(json_decrefp) = NULL;
+    if (link_new(c, false, &answer, err) < 0)
+        return -1;
+    link_print(answer);
+    return 0;
+}
+
+/* Opens the console in a browser. If no browser can be started, prints a link. */
+static int link_show(struct client *c, struct browser *b, struct err *err) {
+    json_t *answer DEFER(json_decrefp) = NULL;
+    if (link_new(c, true, &answer, err) < 0)
+        return -1;
+    if (!browser_open(b, client_text(answer, "url")))
+        return link_print_new(c, err);
+    cli_done(false,
+             "opened the console in a browser (%s). Leave this command running to ship from the "
+             "console; end it with Ctrl+C",
+             b->name);
+    return 0;
+}
+
+/* A browser that cannot show the page ends soon after it was started. */
+static int browser_check(struct client *c, struct browser *b, struct err *err) {
+    int status = browser_failed(b);
+    if (!status)
+        return 0;
+    cli_done(false, "%s failed with exit status %d; open this link in a browser:", b->name, status);
+    return link_print_new(c, err);
 }
 
 /* ---- shipping ---- */
@@ -154,11 +220,11 @@ static int order_run(struct client *c, const json_t *answer, struct err *err) {
  * Ends only with an error, or by a signal. An order whose answer was lost is not carried out: its
  * page says so after a while.
  */
-static int orders_serve(struct client *c, struct err *err) {
+static int orders_serve(struct client *c, struct browser *b, struct err *err) {
     for (;;) {
         json_t *answer DEFER(json_decrefp) = NULL;
         const struct client_request r = {.method = "POST", .target = "/console/work"};
-        if (client_call_again(c, &r, &answer, err) < 0)
+        if (browser_check(c, b, err) < 0 || client_call_again(c, &r, &answer, err) < 0)
             return -1;
         if (json_object_get(answer, "order")) {
             if (order_run(c, answer, err) < 0)
@@ -173,6 +239,7 @@ int cmd_console(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     json_t *answer DEFER(json_decrefp) = NULL;
     struct console_options o = {.link = false};
+    struct browser b = {.pid = 0};
     char *words[1] = {NULL};
     struct err err;
     int count = options_words(console_rows, argc, argv, &o, words, 0, &err);
@@ -182,20 +249,20 @@ int cmd_console(int argc, char **argv) {
         cli_help("console");
         return 0;
     }
-    if (client_open(&c, CLIENT_START, NULL, &err) < 0 ||
-        console_post(&c, "/console/link", json_object(), &answer, &err) < 0)
+    if (client_open(&c, CLIENT_START, NULL, &err) < 0)
         return cli_fail(&err);
-    if (o.json) {
-        print_json(answer);
-        return 0;
+    bool alone = o.link || o.json;
+    if (alone || o.print || !browser_may_show()) {
+        if (link_new(&c, false, &answer, &err) < 0)
+            return cli_fail(&err);
+        if (o.json)
+            print_json(answer);
+        else if (o.link)
+            puts(client_text(answer, "url"));
+        else
+            link_print(answer);
+    } else if (link_show(&c, &b, &err) < 0) {
+        return cli_fail(&err);
     }
-    puts(client_text(answer, "url"));
-    if (o.link)
-        return 0;
-    cli_done(false,
-             "this link works once, for %lld seconds. Leave this command running to ship from the "
-             "console; end it with Ctrl+C",
-             client_number(answer, "expires_s"));
-    fflush(stdout);
-    return orders_serve(&c, &err) < 0 ? cli_fail(&err) : 0;
+    return alone || orders_serve(&c, &b, &err) == 0 ? 0 : cli_fail(&err);
 }

@@ -35,8 +35,7 @@ static void key_random(char ret[CONSOLE_KEY_SIZE]) {
 }
 
 static struct key key_made(const struct keys *k, const struct caller *who, int64_t now_ms) {
-    return (struct key){
-        .who = *who, .expires_ms = now_ms + k->life_s * 1000, .used_ms = now_ms};
+    return (struct key){.who = *who, .expires_ms = now_ms + k->life_s * 1000, .used_ms = now_ms};
 }
 
 /* ---- the file ---- */
@@ -145,8 +144,8 @@ static void console_noted(struct service *s, const struct caller *who, const cha
     note_result(s, who, &(struct journal_record){.verb = verb}, intent, failed);
 }
 
-int service_console_link(struct service *s, const struct caller *who, char ret[CONSOLE_KEY_SIZE],
-                         struct err *err) {
+int service_console_link(struct service *s, const struct caller *who, bool own_user,
+                         char ret[CONSOLE_KEY_SIZE], struct err *err) {
     struct console *k = s->console;
     int64_t now_ms = (int64_t)monotonic_ms();
     uint64_t intent;
@@ -160,9 +159,25 @@ int service_console_link(struct service *s, const struct caller *who, char ret[C
         return -1;
     key_random(ret);
     *slot = key_made(&k->links, who, now_ms);
+    slot->own_user = own_user;
     key_hash(ret, CONSOLE_KEY_SIZE - 1, slot->hash);
     console_noted(s, who, "console.link", intent, NULL);
     return 0;
+}
+
+static struct key *link_find(struct service *s, const char *link) {
+    return keys_find(&s->console->links, link, strlen(link), (int64_t)monotonic_ms());
+}
+
+bool service_console_needs_user(struct service *s, const char *link) {
+    const struct key *found = link_find(s, link);
+    return found && found->own_user;
+}
+
+static int link_refused(struct err *err) {
+    err_set(err, ERR_DENIED,
+            "this link opens only in a browser of the user who ran carrel console, on this host");
+    return err_remedy(err, "run carrel console --print for a link that opens anywhere");
 }
 
 static int link_unknown(struct err *err) {
@@ -193,13 +208,14 @@ static int session_make(struct service *s, const struct caller *who,
     return 0;
 }
 
-int service_console_open(struct service *s, const char *link, const char *client,
+int service_console_open(struct service *s, const char *link, uid_t user, const char *client,
                          char ret_token[CONSOLE_TOKEN_SIZE], struct caller *ret, struct err *err) {
-    struct console *k = s->console;
     uint64_t intent;
-    struct key *found = keys_find(&k->links, link, strlen(link), (int64_t)monotonic_ms());
+    struct key *found = link_find(s, link);
     if (!found)
         return link_unknown(err);
+    if (found->own_user && found->who.uid != user)
+        return link_refused(err);
     struct caller who = found->who;
     explicit_bzero(found, sizeof(*found));
     snprintf(who.client, sizeof(who.client), "%s", client);

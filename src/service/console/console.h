@@ -30,10 +30,13 @@ struct console;
 struct console *console_new(const char *run);
 void console_free(struct console *k);
 
-/* `who` must be at the unix socket. */
-int service_console_link(struct service *s, const struct caller *who, char ret[CONSOLE_KEY_SIZE],
-                         struct err *err);
-int service_console_open(struct service *s, const char *link, const char *client,
+/* `who` must be at the unix socket. own_user: only a process of this user on this host opens it. */
+int service_console_link(struct service *s, const struct caller *who, bool own_user,
+                         char ret[CONSOLE_KEY_SIZE], struct err *err);
+/* True if service_console_open() needs the user of the process that opens the link. */
+bool service_console_needs_user(struct service *s, const char *link);
+/* `user` is ignored unless the link needs it. A link that another user tries stays. */
+int service_console_open(struct service *s, const char *link, uid_t user, const char *client,
                          char ret_token[CONSOLE_TOKEN_SIZE], struct caller *ret, struct err *err);
 /* Ends the session of the caller and its tickets. */
 int service_console_close(struct service *s, const struct caller *who, struct err *err);

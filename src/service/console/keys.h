@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,7 @@ struct key {
     char hash[CONSOLE_KEY_SIZE];
     char target[CONSOLE_KEY_SIZE]; /* hash of the target of a ticket */
     struct caller who;
+    bool own_user; /* a link that only a process of its user opens */
     int64_t expires_ms, used_ms;
 };
 
