@@ -267,6 +267,8 @@ const struct schema *const all_schemas[] = {
     &machines_schema,
     &limits_schema,
     &stats_schema,
+    &sample_schema,
+    &samples_schema,
     &health_schema,
     &health_check_schema,
     &exec_schema,

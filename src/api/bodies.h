@@ -17,15 +17,16 @@ extern const struct schema machine_request_schema, update_request_schema, kind_r
     image_request_schema, tag_request_schema, layers_request_schema, login_request_schema,
     volume_request_schema, volume_snap_request_schema, desktop_request_schema, desktop_input_schema;
 
-extern const struct schema machine_schema, machines_schema, stats_schema, health_schema,
-    health_check_schema, exec_schema, execs_schema, result_schema, entry_schema, entries_schema,
-    written_schema, token_schema, tokens_schema, event_schema, record_schema, verify_schema,
-    status_schema, agents_schema, models_schema, model_usage_schema, logins_schema, error_schema,
-    done_schema, network_schema, secrets_schema, grants_schema, grant_diff_schema, exposures_schema,
-    exposure_schema, pendings_schema, decided_schema, step_schema, steps_schema, diff_schema,
-    store_problem_schema, store_check_schema, stray_schema, strays_schema, image_schema,
-    images_schema, pruned_schema, layers_schema, package_schema, packages_schema, cleared_schema,
-    build_schema, builds_schema, volume_schema, volumes_schema, desktop_schema;
+extern const struct schema machine_schema, machines_schema, stats_schema, sample_schema,
+    samples_schema, health_schema, health_check_schema, exec_schema, execs_schema, result_schema,
+    entry_schema, entries_schema, written_schema, token_schema, tokens_schema, event_schema,
+    record_schema, verify_schema, status_schema, agents_schema, models_schema, model_usage_schema,
+    logins_schema, error_schema, done_schema, network_schema, secrets_schema, grants_schema,
+    grant_diff_schema, exposures_schema, exposure_schema, pendings_schema, decided_schema,
+    step_schema, steps_schema, diff_schema, store_problem_schema, store_check_schema, stray_schema,
+    strays_schema, image_schema, images_schema, pruned_schema, layers_schema, package_schema,
+    packages_schema, cleared_schema, build_schema, builds_schema, volume_schema, volumes_schema,
+    desktop_schema;
 
 extern const struct schema run_start_request_schema, run_resume_request_schema,
     run_answer_request_schema, run_schema, runs_schema, freeze_request_schema, changeset_schema,

@@ -272,6 +272,21 @@ const struct schema health_schema = SCHEMA("Health", char *, health_view);
 
 const struct schema stats_schema = SCHEMA("Stats", struct stats_view, stats_view);
 
+static const struct field sample_view[] = {
+    {"machine", SHOW_TEXT, 0, "id of the machine", .required = true},
+    {"stats", SHOW_JSON, 0, NULL, .required = true, .shape = SHAPE_OBJECT, .sub = &stats_schema},
+    {"argv", SHOW_JSON, 0,
+     "words of the newest running command, or `…` if they are longer than 4 KiB; absent: none runs",
+     .shape = SHAPE_TEXTS},
+};
+const struct schema sample_schema = SCHEMA("MachineStats", char *, sample_view);
+
+static const struct field samples_view[] = {
+    {"machines", SHOW_JSON, 0, "without machines that have ended, or have no processes",
+     .required = true, .sub = &sample_schema},
+};
+const struct schema samples_schema = SCHEMA("StatsList", char *, samples_view);
+
 static const struct field machines_view[] = {
     {"machines", SHOW_JSON, 0, NULL, .required = true, .sub = &machine_schema},
     {"next", SHOW_TEXT, 0, "cursor of the next page; absent on the last page"},

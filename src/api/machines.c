@@ -9,6 +9,8 @@
 #include "api/route.h"
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "base/id.h"
+#include "service/exec/exec.h"
 #include "service/health/health.h"
 #include "service/host.h"
 #include "service/steps/steps.h"
@@ -156,6 +158,89 @@ static void answer_stats(void *arg, const struct stats_view *view, const struct 
 
 void api_machine_stats(struct call *c) {
     service_stats(c->service, &c->who, c->params[0], answer_stats, c);
+}
+
+/* ---- stats of many machines ---- */
+
+enum { SAMPLES_MAX = 200, SAMPLE_ARGV_MAX = 4096 };
+
+struct samples {
+    struct call *call;
+    struct buf text;
+    struct jot json;
+    size_t left; /* machines that have not answered, and one for the loop that asks them */
+};
+
+struct sample {
+    struct samples *of;
+    char id[ID_SIZE];
+};
+
+static void samples_less(struct samples *s) {
+    if (--s->left)
+        return;
+    jot_end(&s->json, ']');
+    jot_end(&s->json, '}');
+    call_json(s->call, 200, &s->json, &s->text);
+    buf_done(&s->text);
+    free(s);
+}
+
+/* Leaves out a machine that has ended or belongs to somebody else. */
+static void sampled(void *arg, const struct stats_view *view, const struct err *err) {
+    struct sample *m DEFER_FREE = arg;
+    struct samples *s = m->of;
+    struct call *c = s->call;
+    const char *argv = err ? NULL : service_exec_newest(c->service, &c->who, m->id);
+    if (!err) {
+        jot_object(&s->json, NULL);
+        jot_string(&s->json, "machine", m->id);
+        schema_write(&stats_schema, &s->json, "stats", view);
+        if (argv && strlen(argv) <= SAMPLE_ARGV_MAX)
+            jot_raw(&s->json, "argv", argv);
+        else if (argv)
+            jot_raw(&s->json, "argv", "[\"…\"]");
+        jot_end(&s->json, '}');
+    }
+    samples_less(s);
+}
+
+static void sample_ask(struct samples *s, const char *id, size_t n) {
+    struct sample *m = xnew(struct sample);
+    m->of = s;
+    snprintf(m->id, sizeof(m->id), "%.*s", (int)n, id);
+    s->left++;
+    service_stats(s->call->service, &s->call->who, m->id, sampled, m);
+}
+
+void api_stats(struct call *c) {
+    const char *ids = call_query(c, "machines"), *at;
+    size_t count = 0, n;
+    bool bad = !ids;
+    struct err err;
+    for (at = ids; !bad; at += n + 1) {
+        n = strcspn(at, ",");
+        bad = ++count > SAMPLES_MAX || !id_valid(at, n, 'm');
+        if (!at[n])
+            break;
+    }
+    if (bad) {
+        err_set(&err, ERR_INVALID, "parameter 'machines' must be 1 to %d ids of machines",
+                SAMPLES_MAX);
+        err_remedy(&err, "put commas between them");
+        call_error(c, &err);
+        return;
+    }
+    struct samples *s = xnew(struct samples);
+    *s = (struct samples){.call = c, .text = BUF(CALL_BODY_MAX), .left = 1};
+    s->json = (struct jot)JOT(&s->text);
+    jot_object(&s->json, NULL);
+    jot_array(&s->json, "machines");
+    for (at = ids; count--; at += n + 1) {
+        n = strcspn(at, ",");
+        sample_ask(s, at, n);
+    }
+    samples_less(s);
 }
 
 static void answer_health(void *arg, const struct health_view *view, const struct err *err) {

@@ -70,6 +70,7 @@ void api_machine_hibernate(struct call *c);
 void api_machine_move(struct call *c);
 void api_machine_destroy(struct call *c);
 void api_machine_stats(struct call *c);
+void api_stats(struct call *c);
 void api_machine_health(struct call *c);
 void api_machine_changes(struct call *c);
 /* execs.c */

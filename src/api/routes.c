@@ -21,6 +21,10 @@ static const struct query page_queries[] = {
     {"cursor", "string", "`next` of the previous page"},
     {0},
 };
+static const struct query stats_queries[] = {
+    {"machines", "string", "ids of machines, with commas between them", .required = true},
+    {0},
+};
 static const struct query exec_list_queries[] = {
     {"state", "string", "only commands in this state; running includes starting"},
     {"limit", "integer", "rows per page, up to 1000 (default 100)"},
@@ -234,6 +238,9 @@ const struct route routes[] = {
     {"GET", M "/stats", "machine_stats", SCOPE_READ, BODY_NONE, NULL, &stats_schema, 200, NULL,
      "Show the resources that a machine uses", "$URL/v1/machines/$M/stats", api_machine_stats,
      NULL},
+    {"GET", "/v1/stats", "stats_list", SCOPE_READ, BODY_NONE, NULL, &samples_schema, 200, NULL,
+     "Show the resources and the current command of up to 200 machines",
+     "$URL/v1/stats?machines=$M", api_stats, stats_queries},
     {"GET", M "/health", "machine_health", SCOPE_READ, BODY_NONE, NULL, &health_schema, 200, NULL,
      "Check a machine. If it turned bad or good again, it gets an event",
      "$URL/v1/machines/$M/health", api_machine_health, NULL},

@@ -38,6 +38,31 @@ def test_a_named_step_is_taken(tab, daemon, box):
     assert daemon.get(f"/v1/machines/{box}/steps")["steps"][0]["name"] == "before-lunch"
 
 
+def test_a_step_is_named_later_and_loses_its_name(tab, daemon, box):
+    daemon.exec(box, "echo first >note")
+    daemon.exec(box, "echo second >note")
+    named = lambda: [(s["number"], s.get("name")) for s in daemon.get(f"/v1/machines/{box}/steps")["steps"]]  # noqa: E731
+    show(tab, box, "timeline")
+    tab.click(".step:has-text('echo first')")
+    tab.key("n")
+    tab.fill("dialog input", "a b")
+    tab.key("Enter")
+    tab.shown("dialog [role=alert]:has-text('is not a valid step name')")
+    tab.fill("dialog input", "good")
+    tab.shown(f"dialog code:has-text('carrel rename {box}@1 good')")
+    tab.key("Enter")
+    tab.shown(".step:has-text('good')")
+    tab.shown("section pre:has-text('echo first')")  # what made it is still said
+    assert named() == [(2, None), (1, "good")]
+    daemon.request("PATCH", f"/v1/machines/{box}/steps/2", {"name": "newer"})
+    tab.shown(".step:has-text('newer')")
+    tab.click("section button:text('Rename')")
+    tab.fill("dialog input", "")
+    tab.key("Enter")
+    tab.gone(".step:has-text('good')")
+    assert named() == [(2, "newer"), (1, None)]
+
+
 # ---- terminals ----
 
 SCREEN = "document.querySelector('.xterm-rows')?.innerText"

@@ -128,6 +128,23 @@ def test_a_row_shows_what_the_machine_does_and_its_budget(tab, daemon):
     tab.shown(".row:has-text('busy') svg[aria-label^='CPU: ']")
 
 
+ASKED = "performance.getEntriesByType('resource').map((e) => new URL(e.name)).filter((u) => u.pathname.endsWith('/stats'))"
+
+
+def test_one_request_has_what_all_rows_in_view_do_now(tab, daemon):
+    first = daemon.machine(name="first")
+    others = [m["id"] for m in daemon.post(f"/v1/machines/{first}/fork", {"count": 19})["machines"]]
+    tab.until("document.querySelectorAll('.row .now').length === 20")
+    asked = tab.evaluate(f"{ASKED}.map((u) => u.pathname + u.search)")
+    assert all(target.startswith("/v1/stats?machines=m-") for target in asked) and max(t.count("m-") for t in asked) == 20
+    before = len(asked)
+    x = daemon.background(others[7], "sleep 1000 # here")
+    tab.shown(f".row:has-text('{others[7]}') .now:has-text('# here')")
+    daemon.delete(f"/v1/machines/{others[7]}/execs/{x}")
+    tab.gone(".now:has-text('# here')")
+    assert tab.evaluate(f"{ASKED}.length") - before < 8  # two events and a few periods, not twenty rows
+
+
 @needs_root
 def test_another_user_sees_only_what_is_theirs(tab, daemon, browser):
     mine, other = daemon.machine(name="mine"), Peer(daemon, 65534)

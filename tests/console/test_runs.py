@@ -159,6 +159,21 @@ def test_a_browser_that_forbids_notifications_is_told_of(daemon, browser):
     tab.done()
 
 
+def test_a_program_asks_that_its_machine_becomes_a_vm(tab, daemon):
+    machine = daemon.machine()
+    x = daemon.post(f"/v1/machines/{machine}/execs", {"argv": ["carrel", "move", "to <b>mount</b>"], "background": True})["id"]
+    visit(tab, "approvals")
+    tab.shown(".pending .badge:has-text('move to a vm')")
+    tab.shown(".pending pre:has-text('Become a vm: to <b>mount</b>')")
+    assert tab.count(".pending textarea") == 0
+    tab.click(".pending button:text('Approve and move')")
+    tab.shown(f"dialog:has-text('Make {machine} a vm')")
+    tab.click("dialog button:text('Cancel')")
+    tab.key("d")
+    tab.gone(".pending")
+    daemon.until(lambda: daemon.get(f"/v1/machines/{machine}/execs/{x}")["state"] == "exited")
+
+
 def test_a_program_in_a_machine_gets_an_answer(tab, daemon):
     machine = daemon.machine()
     x = daemon.post(f"/v1/machines/{machine}/execs", {"argv": ["carrel", "ask", "Which <b>port</b>?"], "background": True})["id"]

@@ -10,6 +10,27 @@ import pytest
 from daemon import ROOTLESS, Refused, signal_all, stopped
 
 
+def test_stats_of_many_machines_say_what_they_run(daemon):
+    a, b = daemon.machine(), daemon.machine()
+    x = daemon.background(a, "sleep 1000")
+
+    def told(*ids):
+        return {m["machine"]: m for m in daemon.get("/v1/stats", machines=",".join(ids))["machines"]}
+
+    both = told(a, b, "m-aaaaaaaaaaaa")
+    assert set(both) == {a, b} and both[a]["argv"][-1] == "sleep 1000" and "argv" not in both[b]
+    assert both[a]["stats"].keys() == daemon.get(f"/v1/machines/{a}/stats").keys()
+    daemon.post(f"/v1/machines/{a}/execs", {"command": "sleep 1000 #" + "x" * 5000, "background": True})
+    assert told(a)[a]["argv"] == ["\u2026"]  # the newest one, which is long
+    daemon.delete(f"/v1/machines/{a}/execs/{x}")
+    daemon.delete(f"/v1/machines/{b}")
+    assert set(told(a, b)) == {a}
+    for wrong in ("", "x", f"{a},", f"{a};{a}", ",".join([a] * 201)):
+        with pytest.raises(Refused) as e:
+            told(wrong)
+        assert e.value.code == "invalid", wrong
+
+
 def test_a_machine_is_made_and_shown(daemon):
     m = daemon.post("/v1/machines", {"name": "one", "limits": {"mem": "256M", "cpus": 0.5, "pids": 64},
                                      "metadata": {"task": "42"}, "ttl": "1h"})

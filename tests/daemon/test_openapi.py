@@ -244,6 +244,7 @@ def a_tree():
 
 
 BODIES["desktop_input"] = {"action": "move", "x": 1, "y": 1}
+QUERIES["stats_list"] = {"machines": "m-aaaaaaaaaaaa"}
 BODIES["volume_create"] = {"name": "made", "size": "16M"}
 BODIES["volume_snap"] = {"name": "good"}
 BODIES["image_import"] = a_tree()

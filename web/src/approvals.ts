@@ -9,6 +9,7 @@ export interface PendingItem {
   machine: string;
   protocol: string; // of a request, or "question"
   question?: string;
+  moves?: boolean; // the question asks that the machine becomes a vm
   host?: string;
   port?: number;
   method?: string;
@@ -48,6 +49,7 @@ export async function notifySet(on: boolean): Promise<boolean> {
 
 /** What the machine wants, in one line. */
 export function pendingText(item: PendingItem): string {
+  if (item.moves) return `Become a vm: ${shown(item.question ?? "")}`;
   if (item.protocol === "question") return shown(item.question ?? "");
   const place = `${item.host}:${item.port}`;
   if (!item.method) return shown(`${item.protocol} ${place}`);

@@ -13,6 +13,7 @@ OPERATIONS: Dict[str, Tuple[str, str, Tuple[str, ...]]] = {
     "machine_hibernate": ("POST", "/v1/machines/{machine}/hibernate", ()),
     "machine_move": ("POST", "/v1/machines/{machine}/move", ()),
     "machine_stats": ("GET", "/v1/machines/{machine}/stats", ()),
+    "stats_list": ("GET", "/v1/stats", ("machines", )),
     "machine_health": ("GET", "/v1/machines/{machine}/health", ()),
     "machine_changes": ("GET", "/v1/machines/{machine}/changes", ()),
     "net_show": ("GET", "/v1/machines/{machine}/net", ()),

@@ -1249,6 +1249,19 @@ class Stats(TypedDict):
     tools: NotRequired[List["ToolCount"]]
 
 
+class MachineStats(TypedDict):
+    # id of the machine
+    machine: str
+    stats: "Stats"
+    # words of the newest running command, or `…` if they are longer than 4 KiB; absent: none runs
+    argv: NotRequired[List[str]]
+
+
+class StatsList(TypedDict):
+    # without machines that have ended, or have no processes
+    machines: List["MachineStats"]
+
+
 class Health(TypedDict):
     machine: str
     # the worst state of the checks

@@ -1211,6 +1211,19 @@ export interface Stats {
   tools?: ToolCount[];
 }
 
+export interface MachineStats {
+  /** id of the machine */
+  machine: string;
+  stats: Stats;
+  /** words of the newest running command, or `…` if they are longer than 4 KiB; absent: none runs */
+  argv?: string[];
+}
+
+export interface StatsList {
+  /** without machines that have ended, or have no processes */
+  machines: MachineStats[];
+}
+
 export interface Health {
   machine: string;
   /** the worst state of the checks */
@@ -1630,6 +1643,8 @@ export interface Operations {
   machine_move: { params: { machine: string }; body: KindRequest; answer: Machine; event: never };
   /** Show the resources that a machine uses */
   machine_stats: { params: { machine: string }; body: undefined; answer: Stats; event: never };
+  /** Show the resources and the current command of up to 200 machines */
+  stats_list: { params: { machines: string }; body: undefined; answer: StatsList; event: never };
   /** Check a machine. If it turned bad or good again, it gets an event */
   machine_health: { params: { machine: string }; body: undefined; answer: Health; event: never };
   /** Get descriptors of the changes in directories granted as copies (cow); unix socket only */
@@ -1869,6 +1884,7 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   machine_hibernate: ["POST", "/v1/machines/{machine}/hibernate"],
   machine_move: ["POST", "/v1/machines/{machine}/move"],
   machine_stats: ["GET", "/v1/machines/{machine}/stats"],
+  stats_list: ["GET", "/v1/stats"],
   machine_health: ["GET", "/v1/machines/{machine}/health"],
   machine_changes: ["GET", "/v1/machines/{machine}/changes"],
   net_show: ["GET", "/v1/machines/{machine}/net"],

@@ -49,6 +49,12 @@ int service_exec_list(struct service *s, const struct caller *who, const char *m
                       const struct list_request *r, service_row_fn *row, void *arg,
                       char ret_next[CURSOR_SIZE], struct err *err);
 
+/*
+ * The words of the newest running command as a JSON array, valid until the caller returns to the
+ * loop; NULL: none. Commands that only wait for their caller do not count.
+ */
+const char *service_exec_newest(struct service *s, const struct caller *who, const char *machine);
+
 void exec_ref(struct exec *x);
 void exec_unref(struct exec *x);
 void exec_view(struct exec *x, struct exec_view *ret);

@@ -90,6 +90,15 @@ struct exec *service_exec_by_pid(struct service *s, const struct caller *who, co
     return NULL;
 }
 
+const char *service_exec_newest(struct service *s, const struct caller *who, const char *machine) {
+    struct err err;
+    struct live *l = live_find(s, who, machine, LIVE_ANY, &err);
+    for (const struct exec *x = l ? l->execs->first : NULL; x; x = x->next)
+        if (x->runs && !(x->row.flags & EXEC_LAZY))
+            return x->row.argv;
+    return NULL;
+}
+
 int service_exec_list(struct service *s, const struct caller *who, const char *machine,
                       const struct list_request *r, service_row_fn *row, void *arg,
                       char ret_next[CURSOR_SIZE], struct err *err) {

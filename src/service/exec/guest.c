@@ -13,7 +13,11 @@
 
 static int write_started(void *arg, struct err *err) {
     const struct exec *x = arg;
-    return store_exec_started(x->service->store, x->row.id, x->started_ms, x->row.pid, err);
+    char json[64];
+    snprintf(json, sizeof(json), "{\"exec\":\"%s\"}", x->row.id);
+    return store_exec_started(x->service->store, x->row.id, x->started_ms, x->row.pid, err) < 0
+               ? -1
+               : event_put(x->service, x->row.owner, x->row.machine, "exec.started", json, err);
 }
 
 static void started_written(void *arg, const struct err *failed) {

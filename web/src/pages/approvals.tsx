@@ -5,6 +5,7 @@ import { type Decision, decide, notifies, notifySet, type PendingItem, pending, 
 import { href } from "../router";
 import { Act, Badge, Empty, Loading, Problem } from "../ui/basics";
 import { bytes, duration, shown } from "../ui/format";
+import { confirmDialog } from "../ui/dialog";
 import { useKeys } from "../ui/keys";
 import { toast } from "../ui/toast";
 
@@ -38,6 +39,37 @@ function Answer({ item }: { item: PendingItem }) {
   );
 }
 
+/** `carrel move REASON` in a box. The move ends its programs, so it is confirmed. */
+function Move({ item }: { item: PendingItem }) {
+  return (
+    <>
+      <p class="soft">
+        A program asks that its machine becomes a vm, with a kernel of its own. Approving moves it: all processes
+        of the machine end; its id, files, grants, network rules and steps stay. This takes a few seconds and cannot be
+        undone.
+      </p>
+      <div class="bar">
+        <Act class="primary" run={() => approveMove(item)}>Approve and move</Act>
+        <Act class="danger" run={() => send(item, { decision: "deny" }, "Refused.")}>Refuse</Act>
+      </div>
+    </>
+  );
+}
+
+function approveMove(item: PendingItem): void {
+  confirmDialog(
+    `Make ${item.machine} a vm`,
+    "All processes of the machine end, and it boots a kernel of its own.",
+    "Move",
+    () => send(item, { decision: "approve" }, "The machine is a vm now."),
+  );
+}
+
+function Ways({ item }: { item: PendingItem }) {
+  if (item.moves) return <Move item={item} />;
+  return item.protocol === "question" ? <Answer item={item} /> : <Decide item={item} />;
+}
+
 function Decide({ item }: { item: PendingItem }) {
   const approve = (more: Partial<Decision> = {}) => () => send(item, { decision: "approve", ...more }, "Approved.");
   return (
@@ -61,7 +93,7 @@ function Item({ item, current }: { item: PendingItem; current: boolean }) {
   return (
     <section class={`panel pending ${current ? "current" : ""}`} aria-label={pendingText(item)} aria-current={current}>
       <div class="bar">
-        <Badge kind="warn">{item.protocol}</Badge>
+        <Badge kind="warn">{item.moves ? "move to a vm" : item.protocol}</Badge>
         <a href={href(["machines", item.machine])}>{item.machine}</a>
         {(item.waiting ?? 0) > 1 && <span class="soft">{item.waiting} connections</span>}
         <span class="space" />
@@ -80,7 +112,7 @@ function Item({ item, current }: { item: PendingItem; current: boolean }) {
       )}
       {item.approved
         ? <p><Badge kind="good">approved</Badge> The machine has not sent the request again yet.</p>
-        : item.protocol === "question" ? <Answer item={item} /> : <Decide item={item} />}
+        : <Ways item={item} />}
     </section>
   );
 }
@@ -91,7 +123,9 @@ export function Approvals() {
   const current = Math.min(at, (items?.length ?? 1) - 1);
   const item = items?.[current];
   const act = (how: Decision, said: string) => () => {
-    const fits = item && !item.approved && item.protocol !== "question" && !(how.always && !item.always);
+    if (item?.moves && how.decision === "approve") return how.always ? undefined : approveMove(item);
+    const refuses = item?.moves && how.decision === "deny";
+    const fits = item && (refuses || (!item.approved && item.protocol !== "question" && !(how.always && !item.always)));
     if (fits) send(item, how, said).catch((e: Error) => toast(e.message, "bad"));
   };
   useKeys([

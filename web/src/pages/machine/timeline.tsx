@@ -25,12 +25,20 @@ const causes: Record<Step["kind"], string> = {
 
 function what(step: Step): string {
   if (step.name) return step.name;
-  if (step.kind !== "exec") return step.what || causes[step.kind];
-  try {
-    return commandLine(JSON.parse(step.what ?? "[]"));
-  } catch {
-    return step.what ?? "";
-  }
+  return cause(step);
+}
+
+/** A long command is cut, so its words may have no end. */
+function cause(step: Step): string {
+  const text = step.what ?? "";
+  if (step.kind !== "exec") return text || causes[step.kind];
+  for (const end of ["", '"]', '…"]'])
+    try {
+      return commandLine(JSON.parse(text.replace(/\\[^"]?$/, "") + end));
+    } catch {
+      // with another end
+    }
+  return text;
 }
 
 function ChangeHead({ change: c }: { change: Change }) {
@@ -136,6 +144,19 @@ function Fork({ path, step, close }: { path: string; step: Step | undefined; clo
   );
 }
 
+function NameStep({ path, step, close }: { path: string; step: Step; close: () => void }) {
+  const [name, setName] = useState(step.name ?? "");
+  const submit = () => api.patch(`${path}/steps/${step.number}`, { name: name.trim() });
+  return (
+    <FormDialog title={`Name step ${step.number}`} action="Save" submit={submit} close={close}>
+      <Field label="Name" hint="A step with a name is never deleted. Empty: it has no name.">
+        <input value={name} maxLength={63} onInput={(e) => setName(e.currentTarget.value)} autofocus />
+      </Field>
+      <p class="soft">The same as a command: <code>carrel rename {step.machine}@{step.number} {name.trim() || "''"}</code></p>
+    </FormDialog>
+  );
+}
+
 function TakeStep({ path, close }: { path: string; close: () => void }) {
   const [name, setName] = useState("");
   const submit = () => api.post(`${path}/steps`, name ? { name } : {});
@@ -179,6 +200,7 @@ export function Timeline({ machine, path }: PartProps) {
   const place = steps && step ? steps.indexOf(step) : 0;
   const rewind = () => step && openDialog((close) => <Rewind path={path} step={step} close={close} />);
   const fork = () => step && openDialog((close) => <Fork path={path} step={step} close={close} />);
+  const rename = () => step && openDialog((close) => <NameStep path={path} step={step} close={close} />);
   const take = () => openDialog((close) => <TakeStep path={path} close={close} />);
   const move = (by: number) => steps?.[place + by] && setPicked(steps[place + by]!.number);
   useKeys([
@@ -186,6 +208,7 @@ export function Timeline({ machine, path }: PartProps) {
     { keys: "k", what: "Next newer step", run: () => move(-1) },
     { keys: "r", what: "Rewind to the step", run: () => step?.restorable && rewind() },
     { keys: "f", what: "Fork the step", run: () => step?.restorable && fork() },
+    { keys: "n", what: "Name the step", run: rename },
     { keys: "s", what: "Take a step", run: take },
     { keys: "d", what: "Diff in one or two columns", run: () => setSides(!sides) },
   ]);
@@ -216,10 +239,12 @@ export function Timeline({ machine, path }: PartProps) {
               <h2>Step {step.number}</h2>
               <span class="soft">{causes[step.kind]} · {time(step.created)}</span>
               <span class="space" />
+              <Act run={rename}>{step.name ? "Rename" : "Name"}</Act>
               <Act class="danger" disabled={!step.restorable} run={rewind}>Rewind</Act>
               <Act disabled={!step.restorable} run={fork}>Fork</Act>
             </div>
-            <pre>{what(step)}</pre>
+            {step.name && <p><Badge kind="good">{step.name}</Badge></p>}
+            <pre>{cause(step)}</pre>
             {!step.restorable && <p class="warning">It cannot be restored: {step.reason}</p>}
             {step.restorable && <StepChanges key={step.id} path={path} step={step} steps={steps} sides={sides} />}
           </section>
