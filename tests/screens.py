@@ -32,6 +32,35 @@ def pixels(png):
     return width, height, rows
 
 
+def decoded(png):
+    """(width, height, pixel(x, y)) of any image of 8 bits a colour, without interlace; rows are decoded as far as needed."""
+    at, parts = 8, {}
+    while at < len(png):
+        n, kind = struct.unpack(">I4s", png[at:at + 8])
+        parts[kind] = parts.get(kind, b"") + png[at + 8:at + 8 + n]
+        at += 12 + n
+    width, height, *kinds = struct.unpack(">IIBBBBB", parts[b"IHDR"])
+    assert kinds in ([8, 2, 0, 0, 0], [8, 6, 0, 0, 0])
+    raw, step = zlib.decompress(parts[b"IDAT"]), 3 if kinds[1] == 2 else 4
+    rows = [bytearray(width * step)]
+
+    def row(line):
+        kind, row, above = line[0], bytearray(line[1:]), rows[-1]
+        for i in range(len(row)):
+            a, b, c = (row[i - step] if i >= step else 0), above[i], (above[i - step] if i >= step else 0)
+            nearest = min((abs(b - c), 0, a), (abs(a - c), 1, b), (abs(a + b - 2 * c), 2, c))[2]
+            row[i] = row[i] + (0, a, b, (a + b) // 2, nearest)[kind] & 255
+        return row
+
+    def pixel(x, y):
+        while len(rows) < y + 2:
+            start = (len(rows) - 1) * (1 + width * step)
+            rows.append(row(raw[start:start + 1 + width * step]))
+        return tuple(rows[y + 1][x * step:x * step + 3])
+
+    return width, height, pixel
+
+
 def server(script):
     """A program that plays the VNC server of the desktop with one client after the other: `script` talks with c."""
     return ["python3", "-c", f"""

@@ -17,8 +17,10 @@ struct coproc {
     struct exec *exec; /* NULL: not started yet */
     struct exec_follower follower;
     struct coproc_events events;
-    struct buf input;               /* bytes that the command has not taken yet */
-    struct buf line;                /* the beginning of a line */
+    struct buf input; /* bytes that the command has not taken yet */
+    struct buf line;  /* the beginning of a line */
+    char line_end;    /* '\n' or NUL */
+    size_t json_flags;
     uint64_t at;                    /* offset of the next byte of output */
     const char *fault;              /* why the command was killed */
     struct loop_call later;         /* starts the command, or looks at it */
@@ -79,7 +81,7 @@ static void coproc_flush(struct coproc *c) {
 
 static void coproc_take(struct coproc *c, const char *bytes, size_t n) {
     while (n && c->listens && !c->freed && !c->fault) {
-        const char *end = memchr(bytes, '\n', n);
+        const char *end = memchr(bytes, c->line_end, n);
         size_t part = end ? (size_t)(end - bytes) : n;
         if (!buf_add(&c->line, bytes, part)) {
             coproc_break(c, "it sent a line that is too long");
@@ -112,7 +114,7 @@ static size_t json_values(const char *text, size_t n, size_t max) {
 
 json_t *coproc_json(struct coproc *c, const char *line, size_t n, size_t values) {
     if (json_values(line, n, values) <= values)
-        return json_loadb(line, n, 0, NULL);
+        return json_loadb(line, n, c->json_flags, NULL);
     coproc_break(c, "it sent a line with too many values");
     return NULL;
 }
@@ -219,6 +221,8 @@ static struct coproc *coproc_make(const struct coproc_place *place, const struct
                          .events = *events,
                          .input = BUF(INPUT_MAX),
                          .line = BUF(o->line_max),
+                         .json_flags = o->json_flags,
+                         .line_end = o->zero_ends ? '\0' : '\n',
                          .listens = true};
     c->follower = (struct exec_follower){
         .changed = coproc_changed, .arg = c, .wants_output = true, .consumed = &c->at};

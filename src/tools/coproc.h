@@ -16,7 +16,7 @@ struct coproc;
 /* Neither function is called after coproc_free(), which both may call. */
 struct coproc_events {
     void *arg;
-    /* A line, NUL-terminated, without its newline. It may contain any bytes. */
+    /* A line, NUL-terminated, without its end. It may contain any bytes. */
     void (*line)(void *arg, const char *line, size_t n);
     /* The command is over, or could not be started: then with err. Called once. */
     void (*ended)(void *arg, const struct exec_view *view, const struct err *err);
@@ -38,7 +38,9 @@ struct coproc_options {
     const char *command;      /* a line for a shell, if argv is NULL */
     const char *const *pairs; /* variables of the environment: names and values; NULL: none */
     size_t pair_count;
-    size_t line_max; /* a longer line ends the command */
+    size_t line_max;   /* a longer line ends the command */
+    size_t json_flags; /* of jansson, for coproc_json() */
+    bool zero_ends;    /* NUL ends a line of its output, not a newline */
 };
 
 /* Starts the command. It listens from the start. */

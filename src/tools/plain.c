@@ -116,6 +116,27 @@ void plain_fetch(const void *view, struct buf *out) {
         (void)!buf_addf(out, "[%" PRIu64 " bytes left out: session %s]", v->left_out, v->session);
 }
 
+void plain_browser(const void *view, struct buf *out) {
+    const struct browser_output *v = view;
+    if (!v->url) {
+        add_block(out, "[the browser has ended]");
+        return;
+    }
+    (void)!buf_addf(out, "[%s]\n", v->url);
+    add_block(out, v->title);
+    if (v->fresh)
+        add_block(out, "[new browser: pages of earlier calls are gone]");
+    if (v->dialogs)
+        (void)!buf_addf(out, "[the page showed dialogs, which were closed]\n%s", v->dialogs);
+    add_block(out, v->text ? v->text : "");
+    if (v->left_out)
+        (void)!buf_addf(out, "[%" PRIu64 " characters left out]\n", v->left_out);
+    if (!v->whole)
+        add_block(out, "[the page is too large: its end is missing]");
+    if (v->loading)
+        add_block(out, "[the page is still loading]");
+}
+
 void plain_python(const void *view, struct buf *out) {
     static const char *const ends[] = {"exit", "killed", "died"};
     const struct python_output *v = view;

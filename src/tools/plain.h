@@ -21,5 +21,6 @@ void plain_patch(const void *view, struct buf *out);
 void plain_search(const void *view, struct buf *out);
 void plain_list(const void *view, struct buf *out);
 void plain_python(const void *view, struct buf *out);
+void plain_browser(const void *view, struct buf *out);
 void plain_fetch(const void *view, struct buf *out);
 void plain_diff(const void *view, struct buf *out);

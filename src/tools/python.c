@@ -10,9 +10,9 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
-#include "base/text/base64.h"
 #include "service/steps/steps.h"
 #include "tools/interpreter.h"
+#include "tools/picture.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 
@@ -149,21 +149,12 @@ static bool is_table(const json_t *table) {
            json_object_size(table) == 5;
 }
 
-static bool is_png(const char *text) {
-    static const char magic[] = "\x89PNG\r\n\x1a\n";
-    size_t n = text ? strlen(text) : 0, len = 0;
-    if (!n || n > BASE64_SIZE(PYTHON_IMAGE_MAX))
-        return false;
-    char *bytes DEFER_FREE = xmalloc(n / 4 * 3 + 1);
-    return base64_decode(text, n, bytes, &len) && len > 8 && memcmp(bytes, magic, 8) == 0;
-}
-
 static size_t python_images(const json_t *answer, struct act_image ret[PYTHON_IMAGES]) {
     const json_t *list = json_object_get(answer, "images");
     size_t n = 0;
     for (size_t i = 0; i < json_array_size(list) && n < PYTHON_IMAGES; i++) {
         const char *text = json_string_value(json_array_get(list, i));
-        if (is_png(text))
+        if (text && picture_is_png(text, PYTHON_IMAGE_MAX))
             ret[n++] = (struct act_image){text, "image/png"};
     }
     return n;

@@ -290,6 +290,23 @@ struct desktop_output {
     uint64_t width, height;
 };
 
+enum { BROWSER_URL_MAX = 2000, BROWSER_TEXT_MAX = 64 << 10, BROWSER_OUTPUT_MAX = 200000 };
+
+extern const char *const browser_actions[]; /* NULL-terminated */
+
+struct browser_input {
+    const char *machine;
+    const char *action, *url, *name, *text;
+    struct given nth, max_output;
+    bool enter;
+};
+
+struct browser_output {
+    const char *machine, *url, *title, *text, *dialogs;
+    uint64_t left_out;
+    bool whole, loading, fresh;
+};
+
 struct program_input {
     const char *wat, *text, *invoke, *input; /* text: an older name of wat */
     const char *python, *javascript;

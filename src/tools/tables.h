@@ -20,4 +20,4 @@ extern const struct schema exec_input_schema, install_input_schema, fetch_input_
     diff_output_schema, fork_input_schema, machine_list_output_schema, machine_destroy_input_schema,
     joined_input_schema, joined_output_schema, desktop_screenshot_schema, desktop_click_schema,
     desktop_move_schema, desktop_scroll_schema, desktop_type_schema, desktop_key_schema,
-    desktop_output_schema;
+    desktop_output_schema, browser_input_schema, browser_output_schema;

@@ -47,6 +47,7 @@ void toolbox_unref(struct toolbox *b) {
     if (--b->refs)
         return;
     pythons_free(b);
+    browsers_free(b);
     joins_free(b->joins);
     free(b->plan);
     free(b);
@@ -54,6 +55,7 @@ void toolbox_unref(struct toolbox *b) {
 
 void toolbox_end(struct toolbox *b) {
     pythons_kill(b);
+    browsers_kill(b);
     joins_kill(b->joins);
 }
 

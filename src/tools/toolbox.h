@@ -36,6 +36,7 @@ struct toolbox {
     char saw[TAINT_SOURCE_SIZE]; /* first untrusted source that the client has seen */
     bool saw_unsaved;            /* `saw` is not stored yet */
     struct python *pythons;      /* interpreters of the tool python */
+    struct browser *browsers;    /* of the tool browser */
     struct joins *joins;         /* joined MCP servers, or NULL */
 };
 
@@ -56,6 +57,9 @@ struct coproc_place toolbox_place(const struct toolbox *b);
 /* python.c: kills the interpreters of a client; frees what the toolbox knows about them. */
 void pythons_kill(struct toolbox *b);
 void pythons_free(struct toolbox *b);
+/* browser.c: likewise. */
+void browsers_kill(struct toolbox *box);
+void browsers_free(struct toolbox *box);
 
 struct machine_output machine_output_of(const struct machine_view *view);
 
@@ -71,6 +75,7 @@ void tool_search(struct act *a);
 void tool_list(struct act *a);
 void tool_fetch(struct act *a);
 void tool_preview(struct act *a);
+void tool_browser(struct act *a);
 void tool_desktop_screenshot(struct act *a);
 void tool_desktop_click(struct act *a);
 void tool_desktop_move(struct act *a);

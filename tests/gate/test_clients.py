@@ -8,16 +8,21 @@ import functools
 import http.server
 import json
 import os
+import pathlib
 import socketserver
 import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
 
 import pytest
 
-import postgres
-from daemon import Refused
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "mcp"))
+
+import postgres  # noqa: E402
+from daemon import Refused  # noqa: E402
+from mcp_client import Lines  # noqa: E402
 
 
 def need(gated, box, program):
@@ -296,3 +301,13 @@ def test_browser_trusts_the_gate(gated, program):
     page = run(gated, box, f"{program} --headless --no-sandbox --disable-gpu --disable-background-networking --no-first-run "
                            "--dump-dom https://refused.test/ 2>/dev/null", timeout="90s")
     assert "may not reach 'refused.test:443'" in page, page
+
+
+def test_the_tool_browser_passes_the_gate(gated):
+    box = gated.machine(net=[{"target": "ok.test", "local": True}], limits={"mem": "2G"})
+    need(gated, box, "chromium")
+    client = Lines(gated, "--machine", box)
+    client.greet()
+    page = client.call("browser", seconds=150, action="open", url="https://refused.test/")
+    assert "may not reach 'refused.test:443'" in page["text"], page
+    client.close()
