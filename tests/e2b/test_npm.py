@@ -3,51 +3,24 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 
 import pytest
 
-from carrel import BUILD
+import npm_project
 import patience
 
 HERE = pathlib.Path(__file__).resolve().parent / "npm"
 PROGRAMS = ("cases.mjs", "code.mjs")
 NAMES = [(p, name) for p in PROGRAMS for name in re.findall(r"^  async (\w+)\(s\)", (HERE / p).read_text(), re.M)]
-OLDEST = (20, 18)  # what the SDK needs of node
-
-
-def node_version():
-    said = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
-    return tuple(int(n) for n in re.findall(r"\d+", said)[:2])
 
 
 @pytest.fixture(scope="module")
 def project():
-    """The packages of the lock file below the build folder, fetched once; and a node that is new enough."""
-    if not shutil.which("npm") or not shutil.which("node"):
-        pytest.skip("npm and node are not installed")
-    where, is_new = BUILD / "tests/e2b-npm", node_version() >= OLDEST
-    where.mkdir(parents=True, exist_ok=True)
-    lock, installed = HERE / "package-lock.json", where / "installed.json"
-    if not installed.exists() or installed.read_bytes() != lock.read_bytes():
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / name, where)
-        command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=1", "--fetch-timeout=20000"]
-        try:
-            got = subprocess.run(command + (["--omit=optional"] if is_new else []), cwd=where, stdout=subprocess.PIPE,
-                                 stderr=subprocess.STDOUT, timeout=120, text=True)
-        except subprocess.TimeoutExpired:
-            pytest.skip("npm did not answer within 120 s")
-        if got.returncode:
-            pytest.skip("npm could not fetch e2b: " + got.stdout.strip().splitlines()[-1][:200])
-        shutil.copy(lock, installed)
-    for name in PROGRAMS:
-        shutil.copy(HERE / name, where)
-    fetched = list(where.glob("node_modules/node-linux-*/bin/node"))
-    if not is_new and not fetched:
-        pytest.skip("there is no node from npm for this processor")
-    return where, "node" if is_new else str(fetched[0])
+    try:
+        return npm_project.project(*(HERE / name for name in PROGRAMS))
+    except npm_project.Missing as why:
+        pytest.skip(str(why))
 
 
 def run_program(node, where, program, env):
