@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "api/e2b/e2b.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/disks.h"
@@ -268,6 +269,17 @@ static int listen_unix(struct daemon *d, struct err *err) {
     return 0;
 }
 
+/* Programs that use E2B's SDK have keys of this daemon: they may connect at any time. */
+static bool has_keys(struct daemon *d) {
+    struct token_list tokens DEFER(token_list_done) = {0};
+    if (store_token_list(d->store, NULL, &tokens, NULL) < 0)
+        return false;
+    for (size_t i = 0; i < tokens.count; i++)
+        if (!tokens.rows[i].revoked_ms && strcmp(tokens.rows[i].note, E2B_NOTE) == 0)
+            return true;
+    return false;
+}
+
 static int listen_all(struct daemon *d, struct err *err) {
     bool for_all = geteuid() == 0;
     const char *where = d->listen ? d->listen : d->conf.listen;
@@ -284,7 +296,7 @@ static int listen_all(struct daemon *d, struct err *err) {
         return -1;
     if (where && *where)
         return listen_tcp(d, where, err);
-    api_console_again(d->api);
+    api_listen_again(d->api, has_keys(d));
     return 0;
 }
 
@@ -319,7 +331,7 @@ static void on_broken(const struct err *why) {
     _exit(1);
 }
 
-/* A daemon that was started by a command exits after an idle minute without machines. */
+/* A daemon that was started by a command exits after an idle minute without machines and keys. */
 static void look_idle(void *arg) {
     struct daemon *d = arg;
     uint64_t now = loop_now_ms(d->loop);
@@ -329,8 +341,12 @@ static void look_idle(void *arg) {
     d->requests = api_taken(d->api);
     if (asked || service_machine_count(d->service) || api_busy(d->api) || operator_busy(d->runs))
         d->quiet_since_ms = now;
-    else if (now - d->quiet_since_ms >= d->idle_ms)
-        daemon_leave(d, "no machine, client or run is left");
+    else if (now - d->quiet_since_ms < d->idle_ms)
+        return;
+    else if (has_keys(d))
+        d->quiet_since_ms = now;
+    else
+        daemon_leave(d, "no machine, client, run or key of E2B is left");
 }
 
 static void raise_files(void) {

@@ -307,17 +307,17 @@ static int face_listen(void *arg, struct err *err) {
     if (!port)
         return -1;
     snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
-    log_line(LOG_NOTE, "api", "serving the console address=127.0.0.1 port=%u", port);
+    log_line(LOG_NOTE, "api", "listening address=127.0.0.1 port=%u", port);
     char socket[PLACE_SIZE + 16];
     snprintf(socket, sizeof(socket), "%s", service_socket(api->service));
     service_set_address(api->service, url, socket);
     return service_console_set_port(api->service, port, err);
 }
 
-void api_console_again(struct api *api) {
+void api_listen_again(struct api *api, bool has_keys) {
     struct err err;
-    if (service_console_port(api->service) && face_listen(api, &err) < 0)
-        log_line(LOG_WARN, "api", "serve the console again: %s", err.text);
+    if ((has_keys || service_console_port(api->service)) && face_listen(api, &err) < 0)
+        log_line(LOG_WARN, "api", "listen again: %s", err.text);
 }
 
 /* ---- lifecycle ---- */

@@ -22,8 +22,11 @@ int api_listen_unix(struct api *api, const char *path, mode_t mode, struct err *
 int api_listen_tcp(struct api *api, const char *host, uint16_t port, uint16_t *ret_port,
                    struct err *err);
 
-/* Serves the console on the port on which an earlier daemon did. */
-void api_console_again(struct api *api);
+/*
+ * Listens on the port on which an earlier daemon served the console or clients of E2B. has_keys:
+ * such clients have keys, so it listens even if no earlier port is known.
+ */
+void api_listen_again(struct api *api, bool has_keys);
 
 /* Number of requests in progress: a daemon that exits when idle waits for 0. */
 size_t api_busy(const struct api *api);

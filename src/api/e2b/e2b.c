@@ -395,7 +395,7 @@ static void key_made(void *arg, const struct token_row *row, const char *secret,
 
 /* POST /e2b/key: for `carrel e2b env`, with the rights of a caller of the REST API. */
 static void take_key(struct e2b_face *f, struct http_exchange *x) {
-    const struct token_request r = {.note = "e2b"};
+    const struct token_request r = {.note = E2B_NOTE};
     struct caller who;
     struct err err;
     if (f->caller(f->arg, x, &who, &err) < 0) {

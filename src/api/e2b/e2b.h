@@ -9,6 +9,9 @@
 #include "io/http_server.h"
 #include "service/service.h"
 
+/* The note of tokens that are keys of clients. */
+#define E2B_NOTE "e2b"
+
 struct e2b_face;
 
 /* Authenticates a caller of the REST API. Opens a port for the clients if none is open. */
