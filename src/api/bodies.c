@@ -235,6 +235,7 @@ const struct schema *const all_schemas[] = {
     &snap_request_schema,
     &step_name_schema,
     &rewind_request_schema,
+    &reinstall_request_schema,
     &hibernate_request_schema,
     &kind_request_schema,
     &fork_request_schema,

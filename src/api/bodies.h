@@ -13,9 +13,10 @@ extern const struct schema machine_request_schema, update_request_schema, kind_r
     mkdir_request_schema, move_request_schema, chmod_request_schema, chown_request_schema,
     symlink_request_schema, token_request_schema, net_request_schema, secret_request_schema,
     grant_request_schema, approval_request_schema, snap_request_schema, step_name_schema,
-    rewind_request_schema, hibernate_request_schema, fork_request_schema, expose_request_schema,
-    image_request_schema, tag_request_schema, layers_request_schema, login_request_schema,
-    volume_request_schema, volume_snap_request_schema, desktop_request_schema, desktop_input_schema;
+    rewind_request_schema, reinstall_request_schema, hibernate_request_schema, fork_request_schema,
+    expose_request_schema, image_request_schema, tag_request_schema, layers_request_schema,
+    login_request_schema, volume_request_schema, volume_snap_request_schema, desktop_request_schema,
+    desktop_input_schema;
 
 extern const struct schema machine_schema, machines_schema, stats_schema, sample_schema,
     samples_schema, health_schema, health_check_schema, exec_schema, execs_schema, result_schema,

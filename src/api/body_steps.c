@@ -3,6 +3,7 @@
 #include "service/images/builds.h"
 #include "service/images/images.h"
 #include "service/steps/check.h"
+#include "service/steps/reinstall.h"
 #include "service/steps/steps.h"
 #include "service/strays.h"
 
@@ -86,6 +87,13 @@ static const struct field fork_request[] = {
      "idempotency key: a repeated request returns the same machines", .max = FORK_KEY_MAX},
 };
 const struct schema fork_request_schema = SCHEMA("ForkRequest", struct fork_request, fork_request);
+
+static const struct field reinstall_request[] = {
+    {"keep_home", FIELD_FLAG, AT(struct reinstall_request, keep_home),
+     "keep the files in /home and /root"},
+};
+const struct schema reinstall_request_schema =
+    SCHEMA("ReinstallRequest", struct reinstall_request, reinstall_request);
 
 static const char *const step_kinds[] = {"exec", "file", "snap", "kept", "rewind", "fork", NULL};
 static const struct field step_view_fields[] = {

@@ -13,6 +13,7 @@
 #include "service/exec/exec.h"
 #include "service/health/health.h"
 #include "service/host.h"
+#include "service/steps/reinstall.h"
 #include "service/steps/steps.h"
 #include "service/strays.h"
 #include "service/vm/move.h"
@@ -295,6 +296,10 @@ void api_machine_hibernate(struct call *c) {
 
 void api_machine_move(struct call *c) {
     service_move(c->service, &c->who, c->params[0], c->request, answer_machine, c);
+}
+
+void api_machine_reinstall(struct call *c) {
+    service_reinstall(c->service, &c->who, c->params[0], c->request, answer_machine, c);
 }
 
 void api_machine_destroy(struct call *c) {

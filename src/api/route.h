@@ -68,6 +68,7 @@ void api_machine_resume(struct call *c);
 void api_machine_stop(struct call *c);
 void api_machine_hibernate(struct call *c);
 void api_machine_move(struct call *c);
+void api_machine_reinstall(struct call *c);
 void api_machine_destroy(struct call *c);
 void api_machine_stats(struct call *c);
 void api_stats(struct call *c);

@@ -92,6 +92,9 @@ const struct command commands[] = {
     {"rewind", "[OPTIONS] MACHINE STEP",
      "return a machine's files to a step; save the present ones first", cmd_rewind, rewind_rows,
      NULL},
+    {"reinstall", "[OPTIONS] MACHINE",
+     "return a machine to its image; save the present files first", cmd_reinstall, reinstall_rows,
+     NULL, NULL, reinstall_notes},
     {"fork", "[OPTIONS] MACHINE", "create new machines from a step (snapshot) of a machine",
      cmd_fork, fork_rows, NULL},
 

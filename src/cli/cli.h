@@ -97,6 +97,7 @@ int cmd_diff(int argc, char **argv);
 int cmd_rewind(int argc, char **argv);
 int cmd_hibernate(int argc, char **argv);
 int cmd_move(int argc, char **argv);
+int cmd_reinstall(int argc, char **argv);
 int cmd_serial(int argc, char **argv);
 int cmd_fork(int argc, char **argv);
 int cmd_store(int argc, char **argv);
@@ -142,8 +143,8 @@ extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], ne
     token_rows[], console_rows[], e2b_rows[], audit_rows[], mcp_rows[], approve_rows[],
     answer_rows[], deny_rows[], grant_rows[], top_rows[], pending_rows[], events_rows[], do_rows[],
     ship_rows[], image_rows[], secret_rows[], expose_rows[], forward_rows[], ssh_rows[],
-    models_rows[], agent_rows[], volume_rows[], login_rows[], move_rows[], serial_rows[],
-    desktop_rows[];
+    models_rows[], agent_rows[], volume_rows[], login_rows[], move_rows[], reinstall_rows[],
+    serial_rows[], desktop_rows[];
 
 /* Subcommands (forms.c). */
 extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],
@@ -151,6 +152,6 @@ extern const struct form net_forms[], expose_forms[], grant_forms[], secret_form
     rename_forms[], volume_forms[], login_forms[], desktop_forms[];
 extern const char login_notes[];
 extern const char net_notes[];
-extern const char forward_notes[], health_notes[], serial_notes[], ssh_notes[];
+extern const char forward_notes[], health_notes[], reinstall_notes[], serial_notes[], ssh_notes[];
 extern const char steps_notes[];
 extern const char sh_notes[];

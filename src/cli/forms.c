@@ -36,6 +36,10 @@ const char health_notes[] = "The exit status is 1 if a check is bad. A machine t
                             "good again, since the last\n"
                             "check gets an event: carrel events.";
 
+const char reinstall_notes[] =
+    "The machine's programs end. It keeps its id, name, grants, network rules, budget and steps.\n"
+    "The step before the reinstallation has all files: carrel rewind to it undoes everything.";
+
 const char serial_notes[] =
     "The console works when the guest of the machine does not answer. It is kept while nobody\n"
     "looks: the last 256K. Several users may look and type at once. To leave it, press Ctrl-]\n"

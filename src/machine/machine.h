@@ -181,6 +181,9 @@ struct machine_driver {
      */
     void (*merge)(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
                   void *arg);
+    /* The same with only /home and /root of the layers, of which one is enough. */
+    void (*merge_home)(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
+                       void *arg);
     /* ranges: layer numbers, such as "3 7-9 12". Removes all other layers of this machine except
      * its upper. */
     void (*keep)(struct machine *m, const char *ranges, machine_done_fn *done, void *arg);

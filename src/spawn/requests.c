@@ -430,7 +430,7 @@ static void (*const requests[])(struct server *, struct client *, struct fd_mess
     [PLAN_PACK] = do_archive,  [PLAN_DRAW] = do_archive,  [PLAN_WIPE] = do_wipe,
     [PLAN_TELL] = do_tell,     [PLAN_SAVE] = do_saved,    [PLAN_SHED] = do_saved,
     [PLAN_COPY] = do_copy,     [PLAN_VOLUME] = do_volume, [PLAN_PEEK] = do_peek,
-    [PLAN_BOOT] = do_boot,     [PLAN_HALT] = do_halt,
+    [PLAN_BOOT] = do_boot,     [PLAN_HALT] = do_halt,     [PLAN_MERGE_HOME] = do_merge,
 };
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {

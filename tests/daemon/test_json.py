@@ -76,6 +76,7 @@ steps --json work one -> restorable
 diff --json work -> changes[]
 rewind --json work one -> id
 rename --json work@two second -> name
+reinstall --json --keep-home spare -> state
 fork --json spare -> machines[]
 fork --json -n 2 work --run true --score 'echo 0.1' -> forks[]
 do --json --model rehearsal/r --script {top}/script work task -> status
@@ -152,6 +153,7 @@ snap --json nobody -> not_found
 steps --json work none -> not_found
 diff --json work none -> not_found
 rewind --json work none -> not_found
+reinstall --json nobody -> not_found
 fork --json nobody -> not_found
 fork --json work --run true --score false --keep-best -> unknown
 do --json --show r-aaaaaaaaaaaa -> not_found

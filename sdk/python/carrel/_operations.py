@@ -38,6 +38,7 @@ OPERATIONS: Dict[str, Tuple[str, str, Tuple[str, ...]]] = {
     "step_name": ("PATCH", "/v1/machines/{machine}/steps/{step}", ()),
     "diff": ("GET", "/v1/machines/{machine}/diff", ("from", "to", "path", "context", "brief", "skip_repos", "volume", )),
     "rewind": ("POST", "/v1/machines/{machine}/rewind", ()),
+    "machine_reinstall": ("POST", "/v1/machines/{machine}/reinstall", ()),
     "fork": ("POST", "/v1/machines/{machine}/fork", ()),
     "secret_list": ("GET", "/v1/secrets", ()),
     "secret_set": ("PUT", "/v1/secrets/{secret}", ()),

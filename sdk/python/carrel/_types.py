@@ -796,6 +796,11 @@ class RewindRequest(TypedDict):
     stop_processes: NotRequired[bool]
 
 
+class ReinstallRequest(TypedDict):
+    # keep the files in /home and /root
+    keep_home: NotRequired[bool]
+
+
 class HibernateRequest(TypedDict):
     # take a step and end every process; memory is lost
     files_only: NotRequired[bool]

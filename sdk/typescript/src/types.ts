@@ -764,6 +764,11 @@ export interface RewindRequest {
   stop_processes?: boolean;
 }
 
+export interface ReinstallRequest {
+  /** keep the files in /home and /root */
+  keep_home?: boolean;
+}
+
 export interface HibernateRequest {
   /** take a step and end every process; memory is lost */
   files_only?: boolean;
@@ -1693,6 +1698,8 @@ export interface Operations {
   diff: { params: { machine: string; from?: string; to?: string; path?: string; context?: number; brief?: boolean; skip_repos?: boolean; volume?: string }; body: undefined; answer: Diff; event: never };
   /** Return to a step. Running commands are killed, and the present state is kept as a step */
   rewind: { params: { machine: string }; body: RewindRequest; answer: Step; event: never };
+  /** Return to the image. Running commands are killed, and the present state is kept as a step */
+  machine_reinstall: { params: { machine: string }; body: ReinstallRequest; answer: Machine; event: never };
   /** Create new machines from a step of this machine: all of them, or none if one fails */
   fork: { params: { machine: string }; body: ForkRequest; answer: Machines; event: never };
   /** List names of secrets; values are never shown */
@@ -1909,6 +1916,7 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   step_name: ["PATCH", "/v1/machines/{machine}/steps/{step}"],
   diff: ["GET", "/v1/machines/{machine}/diff"],
   rewind: ["POST", "/v1/machines/{machine}/rewind"],
+  machine_reinstall: ["POST", "/v1/machines/{machine}/reinstall"],
   fork: ["POST", "/v1/machines/{machine}/fork"],
   secret_list: ["GET", "/v1/secrets"],
   secret_set: ["PUT", "/v1/secrets/{secret}"],

@@ -63,6 +63,7 @@ static const struct {
     {PLAN_PEEK, BY_ID | TEXT},
     {PLAN_BOOT, BY_ID | TEXT | LIMITS | GATE},
     {PLAN_HALT, BY_ID | CHANGED},
+    {PLAN_MERGE_HOME, BY_ID | STACK | LAYER},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},

@@ -111,6 +111,8 @@ enum plan_type {
     PLAN_BOOT, /* id, text, limits, gate       -> PLAN_TEXT + the standard error of QEMU */
     /* Ends the vm. changed: 1: the machine is a box from now on. `busy`: ask again */
     PLAN_HALT, /* id, changed                  -> PLAN_DONE */
+    /* As MERGE, but the new layer has only /home and /root of the layers, of which one may do. */
+    PLAN_MERGE_HOME, /* id, stack, layer        -> PLAN_DONE; `busy`: not yet, ask again */
     /* This number never changes: spawners of every version answer it, at least with an error. */
     PLAN_HELLO = 63, /*                           -> PLAN_TEXT, its program_id() */
     PLAN_CREATED = 64,

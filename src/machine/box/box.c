@@ -492,6 +492,7 @@ const struct machine_driver box_driver = {
     .view = box_view,
     .disk = box_disk,
     .merge = box_merge,
+    .merge_home = box_merge_home,
     .keep = box_keep,
     .copy = box_copy,
     .save = box_save,

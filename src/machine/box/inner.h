@@ -94,6 +94,8 @@ void box_peek(struct machine *m, const char *request, const int *dirs, size_t co
 void box_disk(struct machine *m, const char *name, machine_view_fn *done, void *arg);
 void box_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
                void *arg);
+void box_merge_home(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
+                    void *arg);
 void box_keep(struct machine *m, const char *ranges, machine_done_fn *done, void *arg);
 void box_copy(struct machine *m, uint32_t number, machine_copy_fn *done, void *arg);
 void box_save(struct machine *m, const char *layer, const char *disk, uint32_t number,

@@ -174,14 +174,24 @@ void box_peek(struct machine *m, const char *request, const int *dirs, size_t co
     spawner_ask(m->host->spawner, msg, dirs, count, on_view, c);
 }
 
-void box_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
-               void *arg) {
+static void layers_ask_merge(struct machine *m, enum plan_type type, const char *stack,
+                             uint32_t layer, machine_done_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
     c->done = done;
-    struct plan_message *msg = box_message(m->host, PLAN_MERGE, m->id);
+    struct plan_message *msg = box_message(m->host, type, m->id);
     msg->layer = layer;
     snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", stack);
     spawner_ask(m->host->spawner, msg, NULL, 0, call_answered, c);
+}
+
+void box_merge(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
+               void *arg) {
+    layers_ask_merge(m, PLAN_MERGE, stack, layer, done, arg);
+}
+
+void box_merge_home(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
+                    void *arg) {
+    layers_ask_merge(m, PLAN_MERGE_HOME, stack, layer, done, arg);
 }
 
 void box_keep(struct machine *m, const char *ranges, machine_done_fn *done, void *arg) {

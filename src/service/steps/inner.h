@@ -6,6 +6,7 @@
 
 #include "service/state.h"
 #include "service/steps/live.h"
+#include "service/steps/steps.h"
 
 /* Part of struct service. */
 struct service_steps {
@@ -91,6 +92,16 @@ void durable_shed(struct live *l);
 /* shelve.c: the daemon stops. */
 void shelve_release(struct live *l);
 
+/*
+ * rewind.c: switches a machine without commands to this stack, as a rewind does, for an operation
+ * that holds the machine and its barrier.
+ */
+struct rewind_texts {
+    const char *kept, *to; /* what the two steps are, for people: constants */
+};
+void rewind_to(struct live *l, const struct rewind_texts *texts, const char *stack,
+               service_step_fn *done, void *arg);
+
 /* rewind.c: finishes a rewind that an earlier daemon started. */
 int rewind_adopt(struct live *l, struct step_row *row, struct err *err);
 
@@ -150,6 +161,8 @@ void steps_weigh_release(struct live *l);
  * spare_replace() gives a merged layer to all these steps.
  */
 bool spare_find(struct live *l, struct layers *ret, uint32_t *ret_into);
+/* Chooses the number of such a layer. False: there is none now. */
+bool spare_number(struct live *l, uint32_t *ret);
 int spare_replace(struct live *l, const struct layers *run, uint32_t into, struct err *err);
 
 /*

@@ -23,7 +23,9 @@ enum { AGAIN_MS = 200 };
 struct rewinding {
     struct live *live;
     struct caller who;
-    bool adopted; /* started by an earlier daemon: no caller waits */
+    bool adopted;                     /* started by an earlier daemon: no caller waits */
+    bool inner;                       /* a part of another operation, which holds the machine */
+    const struct rewind_texts *texts; /* of that operation */
     uint64_t intent;
     char step[STORE_NAME_SIZE];
     bool drifted, stop_processes;
@@ -67,16 +69,19 @@ static void rewind_finish(struct rewinding *r, const struct err *err) {
     l->steps->full = l->steps->freeing = false;
     if (!err)
         durable_want(l);
-    if (!r->adopted)
+    if (!r->adopted && !r->inner)
         note_result(l->service, &r->who, &what, r->intent, err);
-    live_verb_over(l);
+    if (!r->inner)
+        live_verb_over(l);
     step_view(&r->row, &view);
     if (err)
         log_line(LOG_WARN, "service", "rewind a machine: %s id=%s", err->text, l->row.id);
     if (r->done)
         r->done(r->arg, err ? NULL : &view, err);
+    bool inner = r->inner;
     rewinding_free(r);
-    barrier_open(l);
+    if (!inner)
+        barrier_open(l);
     live_unref(l);
 }
 
@@ -86,7 +91,7 @@ static void rewind_finish(struct rewinding *r, const struct err *err) {
 static void rewind_late(void *arg, const struct err *why) {
     struct rewinding *r = arg;
     struct err err;
-    service_step_fn *done = TAKE(r->done);
+    service_step_fn *done = r->inner ? NULL : TAKE(r->done);
     if (!done)
         return;
     err_set(&err, ERR_UNKNOWN, "the rewind is done but not saved yet: %s", why->text);
@@ -228,7 +233,11 @@ static void ask_root(void *arg) {
 static void rewind_fill(struct rewinding *r, struct step_row *row, enum step_kind kind,
                         const char *stack) {
     char what[STORE_NAME_SIZE + 32];
-    snprintf(what, sizeof(what), kind == STEP_KEPT ? "before the rewind to %s" : "to %s", r->step);
+    if (r->texts)
+        snprintf(what, sizeof(what), "%s", kind == STEP_KEPT ? r->texts->kept : r->texts->to);
+    else
+        snprintf(what, sizeof(what), kind == STEP_KEPT ? "before the rewind to %s" : "to %s",
+                 r->step);
     *row = (struct step_row){.kind = kind,
                              .state = STEP_TAKING,
                              .created_ms = wall_ms(),
@@ -405,6 +414,21 @@ void service_rewind(struct service *s, const struct caller *who, const char *mac
     snprintf(r->step, sizeof(r->step), "%s", q->step);
     live_ref(l);
     rewind_begin(r);
+}
+
+void rewind_to(struct live *l, const struct rewind_texts *texts, const char *stack,
+               service_step_fn *done, void *arg) {
+    struct rewinding *r = xnew(struct rewinding);
+    *r = (struct rewinding){.live = l,
+                            .inner = true,
+                            .texts = texts,
+                            .halted = true,
+                            .drifted = true,
+                            .row = {.stack = xstrdup(stack)},
+                            .done = done,
+                            .arg = arg};
+    live_ref(l);
+    begin_switch(r);
 }
 
 /* ---- after a crash ---- */

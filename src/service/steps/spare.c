@@ -178,7 +178,7 @@ static bool is_saved(struct live *l, uint32_t number) {
  * refuses the number of a layer that exists. Copies in the store are found by number, so a number
  * that one of them has is not used.
  */
-static bool choose_spare_number(struct live *l, uint32_t *ret) {
+bool spare_number(struct live *l, uint32_t *ret) {
     uint32_t chance, *last = &l->steps->last_spare;
     if (*last && *last + 1 < LAYER_COPIED)
         (*last)++;
@@ -203,7 +203,7 @@ bool spare_find(struct live *l, struct layers *ret, uint32_t *ret_into) {
         return false;
     joints = xcalloc(u.count, sizeof(*joints));
     longest_run(joints, find_joints(&u, joints), l->row.id, ret);
-    return ret->count >= 2 && choose_spare_number(l, ret_into);
+    return ret->count >= 2 && spare_number(l, ret_into);
 }
 
 struct replacing {

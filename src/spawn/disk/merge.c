@@ -23,11 +23,12 @@ enum {
     PATH_SIZE = 4096,
     DEPTH_MAX = 200,
     VALUE_MAX = 65536,
-    FROM_SIZE = LAYERS_MAX * 12,
+    FROM_SIZE = LAYERS_MAX * 12 + 8,
     NAMES_MAX = 65536 /* names of all open directories that are kept in memory */
 };
 
 struct merge {
+    bool home;             /* of the top directory, only those of users */
     int roots[LAYERS_MAX]; /* top directories of the layers to merge, topmost first */
     size_t count;
     const char *prefix; /* prefix of the overlay's extended attributes */
@@ -310,6 +311,11 @@ static int is_hidden(const struct found *f, size_t layer, const struct name_set 
     return 0;
 }
 
+/* Users have their files in these directories. */
+static bool is_left_out(const struct merge *m, const char *path, const char *name) {
+    return m->home && !*path && strcmp(name, "home") != 0 && strcmp(name, "root") != 0;
+}
+
 /* Writes the entries of one layer into a directory of the result, if no layer above has them. */
 static int merge_level(struct merge *m, int out, const char *path, const struct found *f,
                        size_t layer, struct name_set *above) {
@@ -317,7 +323,8 @@ static int merge_level(struct merge *m, int out, const char *path, const struct 
     if (!d)
         return -errno;
     for (struct dirent *e; (e = readdir(d));) {
-        int r = is_dots(e->d_name) ? 1 : is_hidden(f, layer, above, e->d_name);
+        bool skip = is_dots(e->d_name) || is_left_out(m, path, e->d_name);
+        int r = skip ? 1 : is_hidden(f, layer, above, e->d_name);
         if (r == 0)
             r = merge_entry(m, out, dirfd(d), e, path, f);
         if (r < 0)
@@ -345,6 +352,7 @@ static int merge_dir(struct merge *m, int out, const char *path, const struct fo
 static int merge_part(const struct merge_plan *plan, const char *aside, char part) {
     struct merge m = {.prefix = plan->userxattr ? "user.overlay." : "trusted.overlay.",
                       .out = -1,
+                      .home = plan->home,
                       .name_room = NAMES_MAX};
     struct found *f DEFER_FREE = calloc(1, sizeof(*f));
     char name[48];
@@ -383,8 +391,7 @@ static int merge_part(const struct merge_plan *plan, const char *aside, char par
  * Lists the source layers. The list is stored beside the result, so that merge_done() can check it.
  */
 static void list_from(const struct merge_plan *plan, char text[FROM_SIZE]) {
-    size_t n = 0;
-    text[0] = '\0';
+    size_t n = (size_t)snprintf(text, FROM_SIZE, "%s", plan->home ? "home\n" : "");
     for (size_t i = 0; i < plan->count; i++)
         n += (size_t)snprintf(text + n, FROM_SIZE - n, "%" PRIu32 "\n", plan->from[i]);
 }

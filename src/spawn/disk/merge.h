@@ -19,6 +19,7 @@ struct merge_plan {
     int disk; /* writable mount of the disk with the layers, with user ids as stored on disk */
     bool userxattr;            /* the extended attributes of overlayfs are named user.overlay.* */
     bool saved;                /* the result is in the store: sync it before it appears */
+    bool home;                 /* only /home and /root of the layers */
     uint32_t into;             /* number of the resulting layer */
     uint32_t from[LAYERS_MAX]; /* numbers of the layers to merge, topmost first */
     size_t count;

@@ -265,9 +265,10 @@ static int plan_merge(const struct box *box, const struct plan_message *m, struc
         plan->from[plan->count++] = layers.v[i].number;
     }
     plan->into = (uint32_t)m->layer;
+    plan->home = m->type == PLAN_MERGE_HOME;
     if (plan->saved)
         snprintf(ret_disk, ID_SIZE, "%s", disk);
-    if (plan->count < 2 || (!plan->saved && plan->into <= box->layer))
+    if (plan->count < (plan->home ? 1 : 2) || (!plan->saved && plan->into <= box->layer))
         return err_set(err, ERR_INVALID,
                        "the daemon's request to merge layers is malformed: it must name two or "
                        "more layers and an unused layer number");

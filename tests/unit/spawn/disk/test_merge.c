@@ -154,6 +154,33 @@ static void a_merged_layer_of_the_store_is_on_the_disk(void **state) {
     assert_false(sync_folder_is_unsynced(d.dir.path));
 }
 
+static void of_the_home_directories_nothing_else_is_left(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+        {"9/u/home/user/f", "three"}, {"9/u/home/user/old", "one"}, {"9/u/home/etc/f", "one"},
+        {"9/u/root", "whiteout"},     {"9/u/etc", "none"},          {"9/u/file", "none"},
+        {"9/U/usr", "none"},          {"9/from", "home\n3\n2\n1\n"}};
+    struct disk d DEFER(disk_done) = disk_new();
+    static const char *const dirs[] = {"1/u/home", "1/u/home/user", "1/u/home/etc", "1/u/etc",
+                                       "1/u/root", "3/u/home",      "3/u/home/user"};
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++)
+        assert_int_equal(mkdirat(d.plan.disk, dirs[i], 0755), 0);
+    put_file(&d, "1/u/home/user/old", "one");
+    put_file(&d, "1/u/home/etc/f", "one");
+    put_file(&d, "1/u/etc/f", "one");
+    put_file(&d, "3/u/home/user/f", "three");
+    put_file(&d, "3/u/file", "three");
+    put_file(&d, "1/U/usr", "one");
+    put_whiteout(&d, "3/u/root");
+    d.plan.home = true;
+    assert_int_equal(merge_layers(&d.plan), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        assert_string_equal(shown(&d, rows[i][0]), rows[i][1]);
+    assert_int_equal(merge_done(&d.plan), 1);
+    d.plan.home = false;
+    assert_int_equal(merge_done(&d.plan), -EEXIST); /* the control: another merge of them */
+}
+
 static void a_layer_that_is_not_there_is_no_layer_merged(void **state) {
     (void)state;
     struct disk d DEFER(disk_done) = disk_new();
@@ -190,4 +217,5 @@ UNIT_MAIN(cmocka_unit_test(the_uppermost_of_each_name_shows),
           cmocka_unit_test(of_very_many_names_the_uppermost_shows),
           cmocka_unit_test(what_layers_of_the_store_cost_goes_over),
           cmocka_unit_test(a_merged_layer_of_the_store_is_on_the_disk),
+          cmocka_unit_test(of_the_home_directories_nothing_else_is_left),
           cmocka_unit_test(a_layer_that_is_not_there_is_no_layer_merged))
