@@ -148,3 +148,24 @@ def test_pages_are_accessible_and_fit_a_phone(daemon, browser):
         tab.shown("main h1")
         assert tab.axe() == [], parts
     tab.done()
+
+
+CUT = "[...document.querySelectorAll('.rows [role=gridcell]:nth-child(3)')].filter((c) => c.scrollWidth > c.clientWidth).map((c) => c.textContent)"
+
+
+def test_a_phone_shows_whole_actions_and_no_page_is_wider_than_it(daemon, browser):
+    machine = daemon.machine(name="site", net=[{"action": "ask", "target": "https://a-long-name.example.com:443"}])
+    phone = browser.open(daemon.link_url(), viewport={"width": 390, "height": 800})
+    phone.shown("main h1")
+    for place in ("machines", "audit", "runs", "secrets", "images", "tokens", "approvals", f"machines/{machine}",
+                  f"machines/{machine}?tab=network"):
+        phone.evaluate(f"location.hash = '#/{place}'")
+        phone.until("!document.querySelector('main').textContent.includes('Loading')")
+        assert phone.evaluate("document.documentElement.scrollWidth") <= 390, place
+        if place == "audit":
+            phone.shown(".row:has-text('machine.create')")
+            assert phone.evaluate(CUT) == []
+    tops = phone.evaluate("[...document.querySelectorAll('.acts > *')].map((e) => Math.round(e.getBoundingClientRect().bottom))")
+    assert len(tops) == 4 and len(set(tops)) == 1  # the actions of the machine are beside each other
+    assert phone.axe() == []
+    phone.done()

@@ -183,3 +183,23 @@ def test_a_program_in_a_machine_gets_an_answer(tab, daemon):
     tab.click(".pending button:text('Answer')")
     tab.gone(".pending")
     daemon.until(lambda: b"8080" in daemon.request("GET", f"/v1/machines/{machine}/execs/{x}/output", raw=True))
+
+
+def test_a_run_goes_back_to_a_checkpoint_and_on_from_there(tab, daemon):
+    write = lambda text: {"tool": "exec", "arguments": {"cmd": f"echo {text} >note"}}  # noqa: E731
+    run = start(daemon, {"turn": 0, "calls": [write("wrong")]}, {"turn": 1, "calls": [finish()]},
+                {"turn": 2, "calls": [{"tool": "exec", "arguments": {"cmd": "ls note; echo right >note"}}]},
+                {"turn": 3, "calls": [finish()]})
+    visit(tab, "runs", run)
+    tab.shown(".report")
+    machine = daemon.get(f"/v1/runs/{run}")["machine"]
+    assert daemon.exec(machine, "cat note")["stdout"] == "wrong\n"
+    tab.click(".said:has-text('Checkpoint') button:text('Resume from here')")
+    tab.fill("dialog textarea", "use another word")
+    tab.click("dialog button:text('Rewind and resume')")
+    tab.shown(".said.owner:has-text('use another word')")
+    tab.shown(".call:has-text('echo right')")
+    daemon.until(lambda: daemon.get(f"/v1/runs/{run}")["state"] == "ended")
+    transcript = daemon.request("GET", f"/v1/runs/{run}/transcript", raw=True).decode()
+    assert "rewound to the checkpoint" in transcript and "No such file" in transcript  # the wrong note was undone
+    assert daemon.exec(machine, "cat note")["stdout"] == "right\n"

@@ -35,13 +35,13 @@ function subject(r: AuditRecord): string {
 }
 
 const columns: Column<AuditRecord>[] = [
-  { title: "Record", width: "5rem", show: (r) => r.seq },
+  { title: "Record", width: "5rem", narrow: "3.5rem", show: (r) => r.seq },
   { title: "Time", width: "11rem", wide: true, show: (r) => time(r.time) },
-  { title: "Action", width: "minmax(8rem, 1fr)", show: (r) => shown(r.verb) },
-  { title: "Kind", width: "4.5rem", show: (r) => <Badge kind={r.kind === "intent" ? "warn" : ""}>{r.kind}</Badge> },
+  { title: "Action", width: "minmax(8rem, 1fr)", narrow: "minmax(8.5rem, 3fr)", show: (r) => shown(r.verb) },
+  { title: "Kind", width: "4.5rem", wide: true, show: (r) => <Badge kind={r.kind === "intent" ? "warn" : ""}>{r.kind}</Badge> },
   { title: "Machine", width: "9.5rem", wide: true, show: (r) => shown(r.machine ?? "") },
   { title: "Owner", width: "6rem", wide: true, show: (r) => shown(r.owner ?? "") },
-  { title: "Subject", width: "minmax(8rem, 3fr)", show: (r) => shown(subject(r)) },
+  { title: "Subject", width: "minmax(8rem, 3fr)", narrow: "minmax(0, 2fr)", show: (r) => shown(subject(r)) },
 ];
 
 function show(r: AuditRecord): void {

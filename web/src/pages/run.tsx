@@ -12,6 +12,7 @@ import { type Call, type Conversation, conversationAdd, conversationNew, type En
 import { type Run, stateKind } from "./run_types";
 
 const TRY_MS = 2000;
+const END_MS = 30_000; // a run that is cancelled ends its commands first
 const SHOWN = 200; // entries at first; the rest on request
 
 /** Reads the transcript, and follows it if it is live. When `version` changes, or after a lost connection, it is
@@ -102,13 +103,17 @@ function Lines({ title, lines }: { title: string; lines: string[] | undefined })
   );
 }
 
-function EntryView({ entry, machine }: { entry: Entry; machine: string }) {
+/** What an entry can do: return to its checkpoint. Undefined while the run works. */
+type Back = ((step: string) => void) | undefined;
+
+function EntryView({ entry, machine, back }: { entry: Entry; machine: string; back?: Back }) {
   if (entry.kind === "call") return <CallEntry call={entry.call} />;
   if (entry.kind === "line") return <p class={entry.bad ? "problem" : "said soft"}>{entry.text}</p>;
   if (entry.kind === "point")
     return (
       <p class="said soft">
         ◆ {entry.text}: <a href={href(["machines", machine], { tab: "timeline" })}>step {shown(entry.step)}</a>
+        {back && <button type="button" class="quiet" onClick={() => back(entry.step)}>Resume from here</button>}
       </p>
     );
   if (entry.kind === "end")
@@ -239,6 +244,38 @@ function Comment({ run, done, close }: { run: Run; done: () => void; close: () =
   );
 }
 
+/** Ends a run that was interrupted, so that it can be returned with a comment. */
+async function runEnd(run: Run): Promise<void> {
+  let { state } = run;
+  if (state !== "ended") await api.post(at`/v1/runs/${run.id}/cancel`);
+  for (const end = Date.now() + END_MS; state !== "ended"; ) {
+    if (Date.now() > end) throw new Error("The run has not ended yet. Try again.");
+    await new Promise((done) => setTimeout(done, 200));
+    ({ state } = await api.get<Run>(at`/v1/runs/${run.id}`));
+  }
+}
+
+function GoBack({ run, step, done, close }: { run: Run; step: string; done: () => void; close: () => void }) {
+  const [comment, setComment] = useState("");
+  const key = useRef(crypto.randomUUID());
+  const submit = async () => {
+    await runEnd(run);
+    await api.post(at`/v1/machines/${run.machine}/rewind`, { step });
+    const said = `The files of the machine were rewound to the checkpoint ${step}: what was changed after it is undone.`;
+    await api.post(at`/v1/runs/${run.id}/resume`, { comment: `${said}\n\n${comment}`.trim(), key: key.current });
+    done();
+  };
+  return (
+    <FormDialog title="Resume from this checkpoint" action="Rewind and resume" danger submit={submit} close={close}>
+      <p>The files of {run.machine} become those of step <code>{shown(step)}</code>, and its processes end. The present
+        state is kept as a step. The model is told, and continues.</p>
+      <Field label="Comment" hint="What it should do differently. Optional.">
+        <textarea rows={4} value={comment} onInput={(e) => setComment(e.currentTarget.value)} autofocus />
+      </Field>
+    </FormDialog>
+  );
+}
+
 function Actions({ run, reload }: { run: Run; reload: () => void }) {
   const post = (verb: string) => () => api.post(`${at`/v1/runs/${run.id}`}/${verb}`).then(reload);
   const live = run.state === "running" || run.state === "waiting";
@@ -255,13 +292,13 @@ function Actions({ run, reload }: { run: Run; reload: () => void }) {
   );
 }
 
-function Talk({ c, machine }: { c: Conversation; machine: string }) {
+function Talk({ c, machine, back }: { c: Conversation; machine: string; back: Back }) {
   const [all, setAll] = useState(false);
   const hidden = all ? 0 : Math.max(0, c.entries.length - SHOWN);
   return (
     <div class="talk">
       {hidden > 0 && <Act run={() => setAll(true)}>Show {hidden} earlier entries</Act>}
-      {c.entries.slice(hidden).map((entry, i) => <EntryView key={hidden + i} entry={entry} machine={machine} />)}
+      {c.entries.slice(hidden).map((entry, i) => <EntryView key={hidden + i} entry={entry} machine={machine} back={back} />)}
     </div>
   );
 }
@@ -274,6 +311,9 @@ export function RunPage({ id }: { id: string }) {
   useEffect(() => {
     if (live) reload(); // for the turns and tokens
   }, [c.entries.length]);
+  const back: Back = live || !run
+    ? undefined
+    : (step) => openDialog((close) => <GoBack run={run} step={step} done={reload} close={close} />);
   if (!run) return error ? <Problem error={error} /> : <Loading />;
   return (
     <>
@@ -281,7 +321,7 @@ export function RunPage({ id }: { id: string }) {
         <h1>Run <code>{run.id}</code></h1>
         <Badge kind={stateKind(run)}>{run.status ?? run.state}</Badge>
         <span class="space" />
-        <Actions run={run} reload={reload} />
+        <div class="acts"><Actions run={run} reload={reload} /></div>
       </div>
       <p class="soft">
         {shown(run.model)} in <a href={href(["machines", run.machine])}>{run.machine}</a>, {run.mode}, {time(run.created)}
@@ -294,7 +334,7 @@ export function RunPage({ id }: { id: string }) {
       {c.tries.length > 0 && (
         <div class="tries">{c.tries.map((t, i) => t?.run && <TryView key={t.run} row={t} number={i + 1} />)}</div>
       )}
-      <Talk c={c} machine={run.machine} />
+      <Talk c={c} machine={run.machine} back={back} />
     </>
   );
 }

@@ -7,6 +7,7 @@ export interface Column<T> {
   width: string; // as in grid-template-columns
   show: (row: T) => ComponentChildren;
   wide?: boolean; // left out on narrow screens
+  narrow?: string; // its width there
 }
 
 interface Props<T> {
@@ -48,7 +49,7 @@ export function Table<T>({ label, rows, columns, id, open, selected, select }: P
   const { ref, first, end } = useVisible(rows.length);
   const [focus, setFocus] = useState(0);
   const template = `${select ? "2rem " : ""}${columns.map((c) => c.width).join(" ")}`;
-  const slim = columns.filter((c) => !c.wide).map((c) => c.width.replace(/minmax\([^,]+,/, "minmax(4rem,"));
+  const slim = columns.filter((c) => !c.wide).map((c) => c.narrow ?? c.width.replace(/minmax\([^,]+,/, "minmax(4rem,"));
   const narrow = `${select ? "2rem " : ""}${slim.join(" ")}`;
   const grid = { "--columns": template, "--narrow": narrow };
 

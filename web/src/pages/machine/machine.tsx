@@ -91,7 +91,7 @@ export function MachinePage({ id }: { id: string }) {
         <h1>{shown(machine.name ?? machine.id)}</h1>
         <Badge kind={machine.state}>{machine.state}</Badge>
         <span class="space" />
-        <Actions machine={machine} path={path} />
+        <div class="acts"><Actions machine={machine} path={path} /></div>
       </div>
       <Problem error={error} />
       {warnings.map((text) => <div class="warning" key={text}>{text}</div>)}
