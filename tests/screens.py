@@ -8,6 +8,7 @@ import pytest
 SOCKET = "/tmp/.carrel-desktop/vnc"
 HAS_DESKTOP = bool(shutil.which("Xtigervnc") and shutil.which("openbox") and shutil.which("xev"))
 needs_desktop = pytest.mark.skipif(not HAS_DESKTOP, reason="needs tigervnc-standalone-server, openbox and x11-utils")
+needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium: scripts/setup browser")
 
 
 def pixels(png):

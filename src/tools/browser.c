@@ -34,6 +34,7 @@ enum {
     BROWSER_DIALOGS = 20, /* per call */
     BROWSER_DIALOG_MAX = 300,
     BROWSER_ENTER = 13,
+    CHARACTER_BYTES = 3,   /* at most, of a unit of UTF-16 */
     BROWSER_SIDE = 100000, /* coordinates are smaller */
 };
 
@@ -199,9 +200,21 @@ static void browser_shot(void *arg, const json_t *result, const char *error) {
                        result ? "the browser sent none, or a larger one than 4 MiB" : error);
 }
 
+/* The script keeps to these limits; a browser that lies does not. */
+static void page_cut(json_t *page, const char *name, size_t max) {
+    const char *text = json_string_value(json_object_get(page, name));
+    size_t n = text ? strlen(text) : 0;
+    if (n > max)
+        json_object_set_new(page, name, json_stringn(text, utf8_end(text, max)));
+}
+
 static void browser_have(struct browser *b, const json_t *value) {
     const struct browser_input *in = b->act->request;
+    uint64_t most = in->max_output.is ? in->max_output.value : OUTPUT_DEFAULT;
     b->page = json_deep_copy(value);
+    page_cut(b->page, "url", BROWSER_URL_MAX * CHARACTER_BYTES);
+    page_cut(b->page, "title", BROWSER_URL_MAX);
+    page_cut(b->page, "text", most * CHARACTER_BYTES);
     if (strcmp(in->action, "screenshot") != 0)
         browser_done(b, NULL);
     else

@@ -1,15 +1,12 @@
 """The tool browser: a real Chromium in a machine, pages that fight it, and a Chromium that lies."""
 import base64
 import shlex
-import shutil
 import time
 
 import pytest
 
 from mcp_client import ToolFailed
-from screens import decoded
-
-needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium: scripts/setup browser")
+from screens import decoded, needs_chromium
 
 SHOP = """<title>Shop</title><body style="background:#123456"><h1>Fruit</h1><p>Ripe <b>pears</b></p>
 <a href=/two target=_blank>Two</a> <button onclick="this.after(' bought')">Buy</button> <button onclick="window.open('/two?popup')">Pop</button>
@@ -179,6 +176,7 @@ LIES = {
     "answers['Runtime.evaluate'] = dict(result=dict(value='text'))": "cannot be read",
     "answers['Runtime.evaluate'] = dict(result=dict(value=dict(error='e' * 1000000)))": "eeee",
     "answers['Runtime.evaluate'] = dict(result=dict(value=dict(page, text=7, left=-5, whole='yes', url=None)))": "",
+    "page.update(text='honest' + 'y' * 5000000, title='t' * 1000000, url='u' * 1000000)": "honest",
     "answers['Runtime.evaluate'] = dict(result=dict(value=dict(page, text='y' * 9000000)))": "it sent a line that is too long",
     "page.update({str(i): i for i in range(30000)})": "too many values",
     "raw(b'[' * 15000)\nsend(dict(method=['x'], params=5))\nsend([1])\nsend(dict(id=2**70))\nraw(b'\\xff\\xfe{}')": "honest",
@@ -199,7 +197,7 @@ def fake(client, more):
 def test_a_browser_that_lies_is_not_believed(lines):
     for more, wanted in LIES.items():
         fake(lines, more)
-        result = lines.result("browser", action="read")
+        result = lines.result("browser", action="read", max_output=1000)
         text = result["content"][0]["text"]
         assert wanted in text and "forged" not in text and len(text) < 20000, (more, text[:2000])
         assert bool(result.get("isError")) == (wanted not in ("honest", "")), (more, text[:2000])

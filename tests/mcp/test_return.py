@@ -9,6 +9,7 @@ import pytest
 from carrel import Carrel, alive
 from mcp_client import Lines, RpcError
 from patience import PATIENCE, clock
+from screens import needs_chromium
 from test_join import SERVER
 
 
@@ -81,6 +82,16 @@ def test_an_interpreter_survives_its_daemon(carrel, lines):
         assert ping(lines) == {}
         after = lines.call("python", code="x += 1\nx", seconds=60 * PATIENCE)
         assert (after["value"], after["fresh"]) == (str(42 + i), False)
+
+
+@needs_chromium
+def test_a_browser_survives_its_daemon(carrel, lines):
+    lines.call("write", path="/tmp/a.html", content="<title>Kept</title>")
+    assert lines.call("browser", seconds=60 * PATIENCE, action="open", url="file:///tmp/a.html")["fresh"]
+    kill_daemon(carrel)
+    assert ping(lines) == {}
+    after = lines.call("browser", seconds=60 * PATIENCE, action="read")
+    assert (after["title"], after["fresh"]) == ("Kept", False)
 
 
 def test_a_joined_server_is_started_by_the_next_daemon(carrel, tmp_path):
