@@ -1,5 +1,6 @@
 """Where pages are played: a store of their own, with or without example.com."""
 import pathlib
+import shutil
 import sys
 
 import pytest
@@ -78,6 +79,13 @@ def with_sdk(alone):
 def with_volumes(alone):
     if ROOTLESS:
         pytest.skip("rootless: volumes require root")
+    return alone
+
+
+@pytest.fixture
+def with_desktop(alone):
+    if lacking := [p for p in ("Xtigervnc", "openbox", "xterm", "xwininfo", "chromium") if not shutil.which(p)]:
+        pytest.skip(f"not installed, so machines of the image 'host' do not have it: {', '.join(lacking)}")
     return alone
 
 
