@@ -198,12 +198,37 @@ void call_error_status(struct call *c, int status, const struct err *err) {
     call_error_more(c, status, err, NULL);
 }
 
+static void refused_message(struct ws *ws, enum ws_opcode kind, const char *data, size_t n) {
+    (void)ws, (void)kind, (void)data, (void)n;
+}
+
+static void refused_closed(struct ws *ws, int code) {
+    (void)ws, (void)code;
+}
+
+/*
+ * A page of the console opens its WebSockets with tickets, and cannot read the answer to one that
+ * was refused. So it gets a WebSocket that closes at once, with the reason.
+ */
+static bool call_refuse_socket(struct call *c, const struct err *err) {
+    static const struct ws_handler refused = {
+        .on_message = refused_message, .on_close = refused_closed, .message_max = 128};
+    if (!c->by_ticket || !c->http->head->upgrade || c->streaming)
+        return false;
+    struct ws *ws = call_upgrade(c, &refused, NULL);
+    if (ws)
+        ws_close(ws, WS_POLICY, err->text);
+    return true;
+}
+
 void call_error_more(struct call *c, int status, const struct err *err,
                      const struct http_pair *more) {
     struct buf text DEFER(buf_done) = BUF(8192);
     struct jot j = JOT(&text);
     error_json(&j, err);
     c->failed = err->code;
+    if (call_refuse_socket(c, err))
+        return;
     if (c->streaming) { /* the status line is sent: the error goes into the stream */
         call_write(c, text.data, text.len);
         call_end(c);

@@ -1,7 +1,6 @@
 /*
  * The desktop of a machine over a WebSocket, as VNC clients in browsers use it: binary messages are
- * bytes of RFB 3.8. A page cannot read the answer of a WebSocket that was refused. So whatever is
- * known later than at once is the reason of the close frame.
+ * bytes of RFB 3.8. What ends it is the reason of the close frame.
  */
 #include <stdlib.h>
 

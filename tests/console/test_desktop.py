@@ -4,6 +4,7 @@ import re
 from browser import need_browser
 from console import show
 from screens import SOCKET, needs_desktop, server
+from test_desktop_watch import Viewer
 
 need_browser()
 
@@ -109,6 +110,17 @@ c.sendall(b'\3\0\0\0\0\0\0\3cut\0\0\0\1' + rect(0, 0, 8, 4, 7) + b'<img src=x on
     show(tab, box, "desktop")
     tab.shown("[role=status]:has-text('an encoding that nobody asked for')")
     tab.shown("[role=status]:has-text('Trying again')")
+
+
+def test_a_viewer_over_the_limit_reads_why_and_gets_in_later(tab, daemon, box):
+    daemon.background(box, server("greet(c)\nc.recv(1000)"), name="desktop")
+    daemon.until(lambda: daemon.exec(box, f"test -S {SOCKET} && echo yes")["stdout"])
+    viewers = [Viewer(daemon, box) for _ in range(8)]
+    show(tab, box, "desktop")
+    tab.shown("[role=status]:has-text('already has 8 viewers of its desktop, the limit. Trying again')")
+    for viewer in viewers:
+        viewer.cut()
+    tab.reads("The clipboard is not shared.")
 
 
 def test_a_machine_without_the_packages_says_so(tab, daemon, box):

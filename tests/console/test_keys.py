@@ -13,6 +13,7 @@ import pytest
 from carrel import BUILD, ROOTLESS
 from console import ConsoleDaemon, Page, raw, status_of
 from daemon import Refused, TcpClient
+from test_desktop_watch import Viewer
 from test_terminal import Socket
 
 needs_root = pytest.mark.skipif(ROOTLESS, reason="only root can become other users")
@@ -300,6 +301,16 @@ def test_a_ticket_opens_a_terminal(daemon):
     page.post("/console/close")
     opened.type("more\n")
     opened.until_closed()  # the session that it belongs to is over
+
+
+def test_a_refused_socket_of_a_page_says_why(daemon):
+    """A browser hides the answer to a WebSocket that was refused, so the reason is in its close frame."""
+    page = daemon.open()
+    target = f"/v1/machines/{page.machine()}/pty?exec=x-none"
+    refused = Viewer(TcpClient(daemon.port), target=page.with_ticket(target))
+    assert "x-none" in refused.closed_because()
+    assert raw(daemon.port, "GET", target, headers={**page.headers, "Connection": "Upgrade", "Upgrade": "websocket",
+               "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="})[0] == 404, "other clients read the answer"
 
 
 # ---- two owners ----

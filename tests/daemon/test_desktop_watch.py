@@ -15,8 +15,8 @@ FORMAT = bytes([32, 24, 0, 1, 0, 255, 0, 255, 0, 255, 0, 8, 16, 0, 0, 0])
 class Viewer(Socket):
     """A VNC client that is just enough."""
 
-    def __init__(self, daemon, machine):
-        super().__init__(daemon, f"/v1/machines/{machine}/desktop/watch")
+    def __init__(self, daemon, machine=None, target=None):
+        super().__init__(daemon, target or f"/v1/machines/{machine}/desktop/watch")
         self.why = None
 
     def receive(self):
@@ -109,6 +109,24 @@ def test_viewers_that_leave_early_lock_out_nobody(daemon):
     daemon.until(lambda: accepted(daemon, m))
     v = Viewer(daemon, m)
     assert v.greet() == (1280, 800)
+
+
+def test_an_open_viewer_is_use_of_its_machine(daemon):
+    script = server("greet(c)\nc.recv(1000)")
+    seen, unseen = (daemon.machine() for _ in range(2))
+    for m in (seen, unseen):
+        daemon.exec(m, ["sh", "-c", '"$@" >/dev/null 2>&1 </dev/null &', "sh", *script])
+        daemon.until(lambda: daemon.exec(m, f"test -S {SOCKET} && echo yes")["stdout"])
+    viewer = Viewer(daemon, seen)
+    state = lambda m: daemon.get(f"/v1/machines/{m}")["state"]
+    for _ in range(2):  # each time the other machine was idle for long enough
+        for m in (seen, unseen):
+            daemon.patch(f"/v1/machines/{m}", {"idle": 0.3, "idle_action": "stop"})
+        daemon.until(lambda: state(unseen) != "running")
+        daemon.post(f"/v1/machines/{unseen}/resume")
+    assert state(seen) == "running"
+    viewer.cut()
+    daemon.until(lambda: state(seen) == "stopped")
 
 
 @needs_desktop

@@ -7,7 +7,7 @@ const AGAIN_MS = 1000;
 const WAITING_MAX = 1 << 20; // bytes that the screen has not drawn; then the connection is cut
 const WAITING_LOW = 1 << 16; // bytes at which it is made again
 
-export type AttachedState = "connecting" | "open" | "lost" | { ended: Exec };
+export type AttachedState = "connecting" | "open" | { lost: string } | { ended: Exec };
 
 /**
  * Sends keys and sizes, and shows output. After a lost connection it attaches again at the first byte
@@ -65,18 +65,18 @@ export class Attached {
         if (typeof data === "string") this.control(JSON.parse(data));
         else this.output(new Uint8Array(data));
       };
-      socket.onclose = () => {
-        if (socket === this.socket) this.again();
+      socket.onclose = ({ reason }) => {
+        if (socket === this.socket) this.again(reason);
       };
-    } catch {
-      this.again();
+    } catch (e) {
+      this.again((e as Error).message);
     }
   }
 
-  private again(): void {
+  private again(why: string): void {
     this.socket = undefined;
     if (this.over || this.held) return;
-    this.tell("lost");
+    this.tell({ lost: why.replace(/\.$/, "") || "connection lost" });
     this.timer = window.setTimeout(() => void this.attach(), AGAIN_MS);
   }
 

@@ -16,8 +16,8 @@ const NAME = "console-"; // begins the names of terminals that a page started
 
 function stateText(state: AttachedState): string {
   if (state === "connecting") return "Connecting…";
-  if (state === "lost") return "Connection lost. Trying again…";
   if (state === "open") return "";
+  if ("lost" in state) return `Not connected: ${shown(state.lost)}. Trying again…`;
   return `The command has ended with status ${state.ended.status}.`;
 }
 

@@ -85,7 +85,7 @@ export class Watched {
   private lost(why: string): void {
     this.rfb = undefined;
     if (this.over) return;
-    this.tell({ lost: why || "connection lost" });
+    this.tell({ lost: why.replace(/\.$/, "") || "connection lost" });
     this.timer = window.setTimeout(() => void this.connect(), AGAIN_MS);
   }
 }
