@@ -62,6 +62,15 @@ def test_the_page_catches_up_after_a_restart_of_the_daemon(tab, daemon):
     tab.reads("after")
 
 
+def test_the_title_names_the_machine_and_the_page(tab, daemon):
+    machine = daemon.machine(name="titled")
+    tab.until("document.title === 'Machines · Carrel'")
+    tab.evaluate(f"location.hash = '#/machines/{machine}'")
+    tab.until("document.title === 'titled · Machines · Carrel'")
+    tab.evaluate("location.hash = '#/runs'")
+    tab.until("document.title === 'Runs · Carrel'")
+
+
 def test_log_out_ends_the_session(daemon, browser):
     tab = browser.open(daemon.link_url())
     tab.click("text=Log out")

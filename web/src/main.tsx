@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { pending, pendingWatch } from "./approvals";
 import { connected, eventsRun } from "./events";
 import { pages } from "./pages";
-import { href, go, route } from "./router";
+import { href, go, route, subject } from "./router";
 import { ended, logOut, sessionLoad, who } from "./session";
 import "./style.css";
 import { type Theme, theme, themeSet, themeStart } from "./theme";
@@ -42,9 +42,9 @@ function Frame() {
     { keys: "?", what: "Show the keys", run: keysHelp },
   ]);
   useEffect(() => {
-    document.title = `${page.title} · Carrel`;
-    setMenu(false);
-  }, [route.value]);
+    document.title = [subject.value, page.title, "Carrel"].filter(Boolean).join(" · ");
+  }, [page, subject.value]);
+  useEffect(() => setMenu(false), [route.value]);
   return (
     <div class="frame">
       <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>

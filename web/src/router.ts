@@ -22,6 +22,9 @@ function decode(part: string): string {
 
 export const route = signal(read());
 
+/** What the page shows one of, such as a machine's name: for the title of the window. */
+export const subject = signal("");
+
 /** The href of a route: href(["machines", id], { tab: "files" }). */
 export function href(parts: string[], query: Record<string, string> = {}): string {
   const text = new URLSearchParams(query).toString();

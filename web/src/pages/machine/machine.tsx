@@ -1,7 +1,8 @@
 import "./machine.css";
 import type { FunctionComponent } from "preact";
+import { useEffect } from "preact/hooks";
 import { api, at } from "../../api";
-import { go, href, route } from "../../router";
+import { go, href, route, subject } from "../../router";
 import type { Machine } from "../../types";
 import { Act, Badge, Loading, Problem, Tabs } from "../../ui/basics";
 import { confirmDialog } from "../../ui/dialog";
@@ -82,13 +83,18 @@ export function MachinePage({ id }: { id: string }) {
     [id],
     (e) => e.machine === id,
   );
+  const name = shown(machine?.name ?? machine?.id ?? "");
+  useEffect(() => {
+    subject.value = name;
+    return () => void (subject.value = "");
+  }, [name]);
   if (!machine) return error ? <Problem error={error} /> : <Loading />;
   const tab = tabs.find((t) => t.name === route.value.query.get("tab")) ?? tabs[0]!;
   const warnings = [machine.warnings, machine.unreached, machine.undurable].filter(Boolean);
   return (
     <>
       <div class="bar">
-        <h1>{shown(machine.name ?? machine.id)}</h1>
+        <h1>{name}</h1>
         <Badge kind={machine.state}>{machine.state}</Badge>
         <span class="space" />
         <div class="acts"><Actions machine={machine} path={path} /></div>
