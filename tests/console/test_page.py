@@ -12,7 +12,7 @@ def test_a_link_opens_the_page_once_and_leaves_the_address_bar(daemon, browser):
     assert tab.evaluate("location.href") == url.partition("#")[0]
     tab.done()
     again = browser.open(url)
-    again.reads("This link has expired or was already used.")
+    again.reads("this link was used already, has expired, or is not valid")
     again.done()
 
 
@@ -60,6 +60,39 @@ def test_the_page_catches_up_after_a_restart_of_the_daemon(tab, daemon):
     tab.gone(".lost")
     daemon.machine(name="after")
     tab.reads("after")
+
+
+@needs_root
+def test_a_link_of_another_owner_changes_the_session_only_if_the_user_says_so(daemon, browser):
+    tab = browser.open(daemon.link_url())
+    tab.shown(".who")
+    mine = tab.textContent(".who")
+    other = Peer(daemon, 1001)
+    opened = lambda client=None: tab.evaluate(f"location.hash = 'link={daemon.link(client)}'")
+    opened(other)
+    tab.reads("Change who you are?")
+    assert tab.textContent(".who") == mine
+    tab.click("dialog button:text('Cancel')")
+    tab.gone("dialog")
+    tab.reload()
+    tab.shown(".who")
+    assert tab.textContent(".who") == mine, "the link is spent, and nothing has changed"
+    tab.evaluate(f"location.href = '/?reload#link={daemon.link(other)}'")
+    tab.reads("Change who you are?")
+    tab.click("dialog button.danger")
+    tab.gone(f".who:text-is('{mine}')")
+    tab.shown(".who")
+    assert tab.textContent(".who") != mine
+    opened()
+    tab.click("dialog button.danger")
+    tab.shown(f".who:text-is('{mine}')")
+    opened()
+    tab.until("location.hash === ''")
+    assert tab.count("dialog") == 0, "the control: the same owner is not asked"
+    tab.evaluate("location.hash = 'link=' + '0'.repeat(64)")
+    tab.reads("The link was not opened")
+    assert tab.textContent(".who") == mine
+    tab.done()
 
 
 def test_the_title_names_the_machine_and_the_page(tab, daemon):

@@ -4,10 +4,11 @@ import { pending, pendingWatch } from "./approvals";
 import { connected, eventsRun } from "./events";
 import { pages } from "./pages";
 import { href, go, route, subject } from "./router";
-import { ended, logOut, sessionLoad, who } from "./session";
+import { ended, logOut, offered, offerLeave, offerTake, sessionLoad, who } from "./session";
 import "./style.css";
 import { type Theme, theme, themeSet, themeStart } from "./theme";
-import { OpenedDialog } from "./ui/dialog";
+import { FormDialog, OpenedDialog } from "./ui/dialog";
+import { shown } from "./ui/format";
 import { keysHelp, keysStart, useKeys } from "./ui/keys";
 import { Toasts } from "./ui/toast";
 
@@ -75,6 +76,20 @@ function Frame() {
   );
 }
 
+/** Another user of the host may have made the link, to see what is typed here. */
+function Offer() {
+  const other = offered.value;
+  if (!other || !who.value) return null;
+  return (
+    <FormDialog title="Change who you are?" action={`Continue as ${shown(other.owner)}`} danger submit={offerTake} close={() => void offerLeave()}>
+      <p>
+        This tab is signed in as <b>{shown(who.value.owner)}</b>. The link that was opened signs it in as{" "}
+        <b>{shown(other.owner)}</b>, who then sees what you do here.
+      </p>
+    </FormDialog>
+  );
+}
+
 function App() {
   const open = who.value !== null;
   useEffect(() => {
@@ -86,6 +101,7 @@ function App() {
     <>
       {open ? <Frame /> : <Locked />}
       <OpenedDialog />
+      <Offer />
       <Toasts />
     </>
   );

@@ -2,6 +2,7 @@
 // The token is sent in the header Authorization only; it is never part of a URL.
 import { signal } from "@preact/signals";
 import { portUrlsForget } from "./ports";
+import { toast } from "./ui/toast";
 
 const KEY = "carrel.token";
 
@@ -13,7 +14,13 @@ export interface Who {
   expires_ms: number;
 }
 
+interface Opened extends Who {
+  token: string;
+}
+
 export const who = signal<Who | null>(null);
+/** The session of another owner that a link has opened, until the user decides. */
+export const offered = signal<Opened | null>(null);
 export const ended = signal("");
 
 let loaded = ""; // `frames` when the page was loaded
@@ -34,9 +41,8 @@ export function sessionEnd(reason: string): void {
   ended.value = reason;
 }
 
-async function consolePost(path: string, body: object): Promise<Response> {
+async function consolePost(path: string, body: object, key = token()): Promise<Response> {
   const headers: Record<string, string> = { "Content-Type": "application/json" };
-  const key = token();
   if (key) headers.Authorization = `Bearer ${key}`;
   return fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
 }
@@ -49,18 +55,44 @@ function linkTake(): string | null {
   return found[1]!;
 }
 
+function sessionTake(opened: Opened): void {
+  sessionStorage.setItem(KEY, opened.token);
+  who.value = opened;
+}
+
+async function linkOpen(link: string): Promise<void> {
+  const answer = await consolePost("/console/open", { link }, null);
+  const told = await answer.json();
+  if (!answer.ok) {
+    const text = `The link was not opened: ${told.error.message}.`;
+    if (who.value) toast(text, "bad");
+    else ended.value = text;
+  } else if (who.value && who.value.owner !== told.owner) {
+    offered.value = told;
+  } else {
+    sessionTake(told);
+  }
+}
+
 export async function sessionStart(): Promise<void> {
   const link = linkTake();
-  if (link) {
-    sessionStorage.removeItem(KEY);
-    const answer = await consolePost("/console/open", { link });
-    if (!answer.ok) return sessionEnd("This link has expired or was already used.");
-    const told = await answer.json();
-    sessionStorage.setItem(KEY, told.token);
-    who.value = told;
-  } else if (token()) {
-    await sessionRefresh();
-  }
+  if (token() && !who.value) await sessionRefresh();
+  if (link) await linkOpen(link);
+}
+
+/** The page starts anew: what it shows belongs to the owner of the session before. */
+export async function offerTake(): Promise<void> {
+  const opened = offered.value!;
+  offered.value = null;
+  portUrlsForget();
+  sessionTake(opened);
+  location.reload();
+}
+
+export async function offerLeave(): Promise<void> {
+  const left = offered.value;
+  offered.value = null;
+  if (left) await consolePost("/console/close", {}, left.token);
 }
 
 /** Once, when the page has been loaded. */
