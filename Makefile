@@ -134,7 +134,7 @@ test-images: setup-test all
 test-upgrade: setup-test all
 	@scripts/test-upgrade $(BUILD)
 
-# The page of the console, from web/ and npm (100 MB). `make install` installs it too.
+# The page of the console, from web/ and npm (100 MB). `make install` and `make deb` take it too.
 web: all
 	@scripts/web $(BUILD)
 
@@ -151,8 +151,11 @@ sdk: setup-sdk all
 	@sdk/generate --check $(BUILD)
 	@sdk/pack $(BUILD)/sdk
 
-# The Debian package for this CPU, offline, in build/deb; lintian must find nothing.
+# The Debian package for this CPU in build/deb; lintian must find nothing. With the page of the console where npm
+# reaches a registry, or where an earlier `make web` did; otherwise scripts/deb says that it is absent.
 deb: setup-build setup-deb
+	@mkdir -p $(BUILD)
+	@scripts/web $(BUILD) || [ $$? = 77 ]
 	@scripts/deb $(BUILD)/deb
 
 # The same twice, which must give the same bytes; then installed, upgraded under live machines and removed in a

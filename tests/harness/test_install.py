@@ -19,6 +19,16 @@ def test_install_copies_all_programs_and_no_test_program(tmp_path):
     assert {path.parent.name for path in programs.values()} == {"carrel"}
 
 
+def test_install_says_if_it_has_no_page_of_the_console(tmp_path):
+    page, to = tmp_path / "page", tmp_path / "to"
+    page.mkdir()
+    install = lambda: subprocess.run([TOP / "scripts/install-console", page, "libexec/carrel"], check=True, capture_output=True, text=True,
+                                     env={**os.environ, "MESON_INSTALL_DESTDIR_PREFIX": str(to)}).stderr
+    assert "`make web`" in install() and not to.exists()
+    (page / "index.html").write_text("x")
+    assert install() == "" and (to / "libexec/carrel/console/index.html").read_text() == "x"
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     to = tmp_path_factory.mktemp("installed")
