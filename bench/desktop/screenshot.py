@@ -55,8 +55,7 @@ def measure(d, machine, rounds):
     from screens import pixels
     client = Lines(d, "--machine", machine)
     client.greet()
-    d.post(f"/v1/machines/{machine}/desktop")
-    blank = len(shot(client))
+    blank = len(shot(client))  # starts the desktop
     d.background(machine, FILL)
     sizes = [0, blank]
     while sizes[-1] < 2 * blank or sizes[-1] != sizes[-2]:  # the windows are drawn
