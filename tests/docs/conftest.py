@@ -8,10 +8,12 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gate"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "daemon"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "image"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2b"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from carrel import BUILD, Carrel, ROOTLESS, TOP  # noqa: E402
 from daemon import Daemon  # noqa: E402
+import npm_project  # noqa: E402
 import patience  # noqa: E402
 import postgres  # noqa: E402
 import ssh_client  # noqa: E402
@@ -72,6 +74,20 @@ def with_sdk(alone):
     """With the Python SDK installed."""
     alone.env["PYTHONPATH"] = str(TOP / "sdk/python")
     alone.env["PYTHONDONTWRITEBYTECODE"] = "1"
+    return alone
+
+
+@pytest.fixture
+def with_e2b(alone):
+    """With the SDK of E2B from npm, and a node for it."""
+    try:
+        where, node = npm_project.project()
+    except npm_project.Missing as why:
+        pytest.skip(str(why))
+    (alone.dir / "node_modules").symlink_to(where / "node_modules")
+    (alone.dir / "bin").mkdir()
+    (alone.dir / "bin/node").symlink_to(shutil.which(node))
+    alone.env["PATH"] = f"{alone.dir}/bin:{alone.env['PATH']}"
     return alone
 
 

@@ -11,7 +11,7 @@ PAGES = sorted([*(TOP / "docs/tutorial").glob("*.md"), *(TOP / "docs/howto").glo
 # What a page needs besides a shell; without a row, no daemon and no network.
 PLACES = {"from-docker": "online", "network-and-approvals": "online", "secrets": "online", "databases": "with_postgres",
           "images": "with_rootfs", "remote": "with_ssh", "volumes": "with_volumes",
-          "sdk": "with_sdk", "ssh": "with_sshd", "desktop": "with_desktop"}
+          "sdk": "with_sdk", "e2b": "with_e2b", "ssh": "with_sshd", "desktop": "with_desktop"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
