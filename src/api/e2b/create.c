@@ -51,6 +51,7 @@ struct creation {
     char *own;
     char source[ID_SIZE]; /* the snapshot that the sandbox starts from, or empty */
     char made[ID_SIZE];   /* the machine, once it exists */
+    bool as_image;        /* E2B_AS_IMAGE */
     struct template_found template;
     struct e2b_mounts mounts;
     struct e2b_network network;
@@ -106,10 +107,10 @@ static int plan_metadata(struct creation *n, const struct create_request *r, str
     const struct texts *given = &r->metadata;
     bool is_private = json_is_false(json_object_get(r->network, "allowPublicTraffic"));
     bool resumes = json_is_true(json_object_get(r->auto_resume, "enabled"));
-    json_t *own DEFER(json_decrefp) =
-        json_pack("{s:s, s:b, s:b, s:b, s:b, s:I}", "template", r->template, "internet",
-                  n->network.has_internet, "pause", r->auto_pause, "resume", resumes, "private",
-                  is_private, "ttl_ms", (json_int_t)n->request.ttl.value);
+    json_t *own DEFER(json_decrefp) = json_pack(
+        "{s:s, s:b, s:b, s:b, s:b, s:b, s:I}", "template", r->template, "internet",
+        n->network.has_internet, "pause", r->auto_pause, "resume", resumes, "private", is_private,
+        E2B_AS_IMAGE, n->as_image, "ttl_ms", (json_int_t)n->request.ttl.value);
     n->own = own ? json_dumps(own, JSON_COMPACT) : NULL;
     if (!n->own)
         return err_set(err, ERR_INTERNAL, "out of memory");
@@ -132,6 +133,7 @@ static void snapshot_came(void *arg, const struct machine_view *v, const struct 
     if (err || strcmp(v->owner, n->call->who.owner) != 0 || !e2b_snapshot_read(v, &b))
         return;
     snprintf(n->source, sizeof(n->source), "%s", b.id);
+    n->as_image = e2b_notes(&b, E2B_AS_IMAGE);
     n->request.source = n->source;
     e2b_sandbox_done(&b);
 }
@@ -151,6 +153,7 @@ static int plan_image(struct creation *n, const struct create_request *r, struct
     if (template_find(n->call, r->template, &n->template, err) < 0)
         return -1;
     n->request.image = n->template.image;
+    n->as_image = n->template.is_template;
     if (n->template.start.cpus)
         n->request.limits.cpus = (struct given){n->template.start.cpus * 1000, true};
     if (n->template.start.mem_mb)
@@ -238,7 +241,7 @@ void e2b_create(struct e2b_call *c) {
     n->request.on_ttl = r->auto_pause ? "pause" : NULL;
     n->request.env = r->env;
     if (check_supported(r, &err) < 0 || plan_network(n, r, &err) < 0 ||
-        plan_metadata(n, r, &err) < 0 || plan_image(n, r, &err) < 0 ||
+        plan_image(n, r, &err) < 0 || plan_metadata(n, r, &err) < 0 ||
         plan_volumes(n, r, &err) < 0) {
         creation_free(n);
         e2b_error(c, &err);

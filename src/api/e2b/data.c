@@ -148,7 +148,7 @@ static void serve_control(struct e2b_data *d, struct http_exchange *x, const str
     else if (has && http_text_is(x->head->path, "/metrics") && http_text_is(x->head->method, "GET"))
         take_metrics(d, x, t);
     else if (has || (is_signed_path(x) && envd_is_signed_by(x, t->token)))
-        envd_take(d->envd, x, &(struct envd_sandbox){&t->owner, t->id, t->token, has});
+        envd_take(d->envd, x, &(struct envd_sandbox){&t->owner, t->id, t->token, has, t->as_image});
     else if (is_signed_path(x))
         refuse_unsigned(d, x);
     else
@@ -165,7 +165,8 @@ static void serve_code(struct e2b_data *d, struct http_exchange *x, const struct
     else if (!has && t->is_private && !has_token(d, x, t, MACHINE_TOKEN_TRAFFIC))
         refuse_token(d, x, 403, "the traffic access token is missing or wrong");
     else
-        envd_take_code(d->envd, x, &(struct envd_sandbox){&t->owner, t->id, t->token, has});
+        envd_take_code(d->envd, x,
+                       &(struct envd_sandbox){&t->owner, t->id, t->token, has, t->as_image});
 }
 
 /* A program of a sandbox that runs. */

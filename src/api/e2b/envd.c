@@ -368,6 +368,7 @@ static struct envd_call *envd_call_new(struct envd *e, struct http_exchange *x,
                             .service = e->service,
                             .http = x,
                             .who = *sandbox->who,
+                            .as_image = sandbox->as_image,
                             .keepalive_ms = keepalive_ms(x->head),
                             .next = e->calls,
                             .at = &e->calls};

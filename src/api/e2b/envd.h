@@ -22,6 +22,7 @@ struct envd_sandbox {
     const char *machine;      /* id of its machine */
     const char *token;        /* for signatures of the paths of files */
     bool authorised;          /* the request has the token */
+    bool as_image;            /* the user and directory of its image are the default ones */
 };
 
 /* Take over the exchange: at the port of envd, and at that of the code interpreter. */

@@ -46,6 +46,7 @@ struct envd_call {
     struct caller who;
     char machine[ID_SIZE];
     char used[ID_SIZE]; /* machine that stays awake until the call ends */
+    bool as_image;      /* the user and directory of its image are the default ones */
     json_t *json;       /* the message of a procedure */
     struct envd_user user;
     struct buf passwd, group; /* the files of the machine; hostile */

@@ -81,6 +81,8 @@ const char *e2b_on_ttl(const struct e2b_sandbox *b);
 /* Metadata by which machines of the face are known. The value of the second key is JSON. */
 #define E2B_KEY_FACE "carrel.face"
 #define E2B_KEY_OWN "carrel.e2b"
+/* A note: requests that name no user and directory get those of the image, which is a template. */
+#define E2B_AS_IMAGE "as_image"
 /* Keys that clients neither see nor set, up to a NULL: those of the face, and of forks. */
 extern const char *const e2b_own_keys[];
 #define E2B_FACE_SANDBOX "e2b"

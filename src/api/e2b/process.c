@@ -240,7 +240,7 @@ static void command_started(void *arg, struct exec *x, const struct err *err) {
 
 static void start_command(struct starting *s) {
     struct envd_call *c = s->call;
-    s->request.cwd = s->cwd;
+    s->request.cwd = s->cwd[0] ? s->cwd : NULL;
     service_exec(c->service, &c->who, c->machine, &s->request, s->hash, NULL, 0, command_started,
                  s);
 }
@@ -333,6 +333,8 @@ static int read_timeout(struct starting *s, struct err *err) {
 static int read_cwd(struct starting *s, const json_t *config, bool *ret_given, struct err *err) {
     const char *cwd = json_string_value(json_object_get(config, "cwd"));
     *ret_given = cwd && *cwd;
+    if (!*ret_given && s->call->as_image)
+        return 0; /* the directory of the template */
     return envd_path(*ret_given ? cwd : "~", s->call->user.home, s->cwd, err);
 }
 

@@ -15,6 +15,7 @@ static void target_came(void *arg, const struct machine_view *v, const struct er
     t->runs = strcmp(b.state, "running") == 0;
     t->resumes = strcmp(b.state, "paused") == 0 && e2b_notes(&b, "resume");
     t->is_private = e2b_notes(&b, "private");
+    t->as_image = e2b_notes(&b, E2B_AS_IMAGE);
     t->on_ttl = e2b_on_ttl(&b);
     t->ttl_ms = (uint64_t)json_integer_value(json_object_get(b.own, "ttl_ms"));
     e2b_sandbox_done(&b);

@@ -17,6 +17,7 @@ struct e2b_target {
     struct caller owner;
     bool runs, resumes; /* resumes: it is paused, and traffic resumes it */
     bool is_private;    /* its ports need the traffic token */
+    bool as_image;      /* E2B_AS_IMAGE */
     uint64_t ttl_ms;    /* its lifetime once traffic resumed it */
     const char *on_ttl; /* what ends it then */
 };

@@ -33,11 +33,11 @@ static bool find_user(struct envd_call *c, const char *name) {
     return true;
 }
 
-/* The user "user", or in an image without one the user that its commands run as. */
+/* The user "user"; of a template, or in an image without one, the user that its commands run as. */
 static int default_user(struct envd_call *c, struct err *err) {
     struct envd_user *u = &c->user;
     char number[16];
-    if (find_user(c, DEFAULT_USER))
+    if (!c->as_image && find_user(c, DEFAULT_USER))
         return 0;
     if (service_file_owner(c->service, &c->who, c->machine, &u->uid, &u->gid, err) < 0)
         return -1;

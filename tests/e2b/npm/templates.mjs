@@ -107,7 +107,7 @@ export const cases = {
     const lines = []
     await Template.build(template, 'users', { onBuildLogs: (entry) => lines.push(entry.message) })
     assert.ok(lines.join('\n').includes('other\n/home/user/~x\n1'), lines.join('\n'))
-    assert.equal(await printed('users', 'echo $A; stat -c %U "/home/user/~x"'), '2\nother\n')
+    assert.equal(await printed('users', 'id -un; pwd; echo $A; stat -c %U "/home/user/~x"'), 'other\n/home/user/~x\n2\nother\n')
   },
   async existence_of_a_name() {
     await Template.build(base().runCmd('true'), { alias: 'by-alias' })
