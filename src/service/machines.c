@@ -18,6 +18,14 @@
 
 /* ---- show and list ---- */
 
+char *service_machine_env(struct service *s, const struct caller *who, const char *machine,
+                          struct err *err) {
+    const struct live *l =
+        allow(who, SCOPE_READ, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
+    char *env = l ? live_env_copy(l) : NULL;
+    return env || !l ? env : xstrdup("{}");
+}
+
 void service_show(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg) {
     struct machine_row row DEFER(machine_row_done) = {0};

@@ -90,6 +90,10 @@ void service_create(struct service *s, const struct caller *who, const struct ma
 /*
  * Both answer at once, with the disk usage as last measured. service_look() also counts the steps.
  */
+/* The variables of all commands of a machine as one JSON object, which the caller frees; NULL with
+ * *err. */
+char *service_machine_env(struct service *s, const struct caller *who, const char *machine,
+                          struct err *err);
 void service_show(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg);
 void service_look(struct service *s, const struct caller *who, const char *ref,

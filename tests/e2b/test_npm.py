@@ -11,8 +11,8 @@ import npm_project
 import patience
 
 HERE = pathlib.Path(__file__).resolve().parent / "npm"
-PROGRAMS = ("cases.mjs", "code.mjs")
-NAMES = [(p, name) for p in PROGRAMS for name in re.findall(r"^  async (\w+)\(s\)", (HERE / p).read_text(), re.M)]
+PROGRAMS = ("cases.mjs", "code.mjs", "methods.mjs")
+NAMES = [(p, name) for p in PROGRAMS for name in re.findall(r"^  async (\w+)\(s?\)", (HERE / p).read_text(), re.M)]
 
 
 @pytest.fixture(scope="module")

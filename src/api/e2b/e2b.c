@@ -422,7 +422,15 @@ static bool is_of_client(const struct http_head *head) {
 }
 
 static void refuse_path(struct http_exchange *x) {
+    static const char secrets[] = "/secrets";
+    struct http_text path = x->head->path;
     struct err err;
+    if (path.n >= sizeof(secrets) - 1 && memcmp(path.s, secrets, sizeof(secrets) - 1) == 0) {
+        err_set(&err, ERR_UNSUPPORTED, "secrets of E2B are not supported");
+        err_remedy(&err, "`carrel secret` stores secrets, and `carrel grant` gives them to hosts");
+        reply_error(x, 501, &err);
+        return;
+    }
     err_set(&err, ERR_NOT_FOUND, "this path is not answered");
     err_remedy(&err, "docs/reference/e2b.md lists the calls that are");
     reply_error(x, 404, &err);

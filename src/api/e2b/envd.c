@@ -41,6 +41,7 @@ static const struct envd_method methods[] = {
     {PROCESS "Connect", ENVD_STREAM, false, envd_process_connect},
     {PROCESS "List", ENVD_UNARY, false, envd_process_list},
     {PROCESS "SendInput", ENVD_UNARY, false, envd_process_input},
+    {PROCESS "StreamInput", ENVD_STREAM, false, envd_process_stream_input, .takes_many = true},
     {PROCESS "CloseStdin", ENVD_UNARY, false, envd_process_close_stdin},
     {PROCESS "SendSignal", ENVD_UNARY, false, envd_process_signal},
     {PROCESS "Update", ENVD_UNARY, false, envd_process_update},
@@ -55,7 +56,9 @@ static const struct envd_method methods[] = {
     {FILESYSTEM "RemoveWatcher", ENVD_UNARY, false, envd_files_watcher_remove},
 };
 
+static void envd_variables(struct envd_call *c);
 static const struct envd_method download = {"GET", ENVD_PLAIN, true, envd_download};
+static const struct envd_method variables = {"GET", ENVD_PLAIN, false, envd_variables};
 static const struct envd_method upload = {"POST", ENVD_PLAIN, true, envd_upload};
 
 static const struct envd_method *method_of(struct http_text path) {
@@ -152,6 +155,12 @@ static void envd_finish(struct envd_call *c, const char *message, size_t n) {
     envd_put(c, CONNECT_END, message, n);
     http_end(c->http);
     envd_call_free(c);
+}
+
+void envd_end_with(struct envd_call *c, const char *message) {
+    envd_begin(c);
+    envd_put(c, 0, message, strlen(message));
+    envd_end(c);
 }
 
 void envd_end(struct envd_call *c) {
@@ -321,9 +330,29 @@ static void envd_own(struct envd_call *c) {
     c->http->on_drain = envd_drained;
 }
 
+/* All messages of the client, in a list. */
+static int read_messages(struct envd_call *c, const char *bytes, size_t n, struct err *err) {
+    struct http_text rest = {bytes, n}, message;
+    int got;
+    c->json = json_array();
+    while ((got = connect_next(&rest, ENVD_BODY_MAX, &message, err)) > 0) {
+        json_t *one = json_loadb(message.s, message.n, 0, NULL);
+        if (json_array_append_new(c->json, json_is_object(one) ? json_incref(one) : NULL) < 0)
+            got = err_set(err, ERR_INVALID, "a message is not a JSON object");
+        json_decref(one);
+        if (got < 0)
+            return -1;
+    }
+    if (got == 0 && rest.n)
+        return err_set(err, ERR_INVALID, "the body ends within the envelope of a message");
+    return got;
+}
+
 static int read_message(struct envd_call *c, const char *bytes, size_t n, struct err *err) {
     struct http_text message = {bytes, n};
     json_error_t why;
+    if (c->method->takes_many)
+        return read_messages(c, bytes, n, err);
     if (c->method->kind == ENVD_STREAM && connect_only(message, ENVD_BODY_MAX, &message, err) < 0)
         return -1;
     c->json = json_loadb(message.n ? message.s : "{}", message.n ? message.n : 2, 0, &why);
@@ -458,6 +487,8 @@ void envd_take(struct envd *e, struct http_exchange *x, const struct envd_sandbo
         take_files(e, x, sandbox);
     else if (!sandbox->authorised)
         refuse_exchange(x, 401, "unauthorized access, the header X-Access-Token is wrong");
+    else if (http_text_is(x->head->path, "/envs") && http_text_is(x->head->method, "GET"))
+        take_file(e, x, &variables, sandbox);
     else if (!m)
         refuse_exchange(x, 404, "this path does not exist in a sandbox");
     else if (!http_text_is(x->head->method, "POST"))
@@ -476,6 +507,16 @@ void envd_take_code(struct envd *e, struct http_exchange *x, const struct envd_s
     struct envd_call *c = envd_call_new(e, x, sandbox);
     c->method = m;
     take_message(c);
+}
+
+/* GET /envs: the variables of all commands of the sandbox. */
+static void envd_variables(struct envd_call *c) {
+    struct err err;
+    char *json DEFER_FREE = service_machine_env(c->service, &c->who, c->machine, &err);
+    if (json)
+        envd_reply(c, 200, json_fields, json, strlen(json));
+    else
+        envd_fail_with(c, &err);
 }
 
 /* ---- all streams ---- */

@@ -28,6 +28,7 @@ struct envd_method {
     enum envd_kind kind;
     bool needs_user; /* call->user must be known, and the names of users and groups */
     void (*handle)(struct envd_call *c);
+    bool takes_many; /* a stream of messages: call->json is a list of them */
 };
 
 /* The user of the machine that a request acts as. */
@@ -79,6 +80,7 @@ void envd_reply(struct envd_call *c, int status, const struct http_pair *fields,
 void envd_drop(struct envd_call *c);  /* cuts the connection */
 void envd_close(struct envd_call *c); /* the end of an answer begun with http_begin() */
 void envd_end(struct envd_call *c);   /* the end of a stream */
+void envd_end_with(struct envd_call *c, const char *message); /* a stream of one message */
 
 /* A stream. envd_send() returns false when the client does not keep up: wait for on_drain. */
 void envd_begin(struct envd_call *c);
@@ -113,6 +115,7 @@ void envd_process_start(struct envd_call *c);
 void envd_process_connect(struct envd_call *c);
 void envd_process_list(struct envd_call *c);
 void envd_process_input(struct envd_call *c);
+void envd_process_stream_input(struct envd_call *c);
 void envd_process_close_stdin(struct envd_call *c);
 void envd_process_signal(struct envd_call *c);
 void envd_process_update(struct envd_call *c);

@@ -65,8 +65,8 @@ static struct exec *find_pid(struct envd_call *c, json_int_t pid, bool ended, st
     return NULL;
 }
 
-struct exec *envd_process_find(struct envd_call *c, bool ended, struct err *err) {
-    const json_t *process = json_object_get(c->json, "process");
+static struct exec *find_named(struct envd_call *c, const json_t *process, bool ended,
+                               struct err *err) {
     const json_t *pid = json_object_get(process, "pid"), *tag = json_object_get(process, "tag");
     if (json_is_string(tag))
         return find_tag(c, json_string_value(tag), err);
@@ -74,6 +74,10 @@ struct exec *envd_process_find(struct envd_call *c, bool ended, struct err *err)
         return find_pid(c, json_integer_value(pid), ended, err);
     err_set(err, ERR_INVALID, "the field 'process' names neither pid nor tag");
     return NULL;
+}
+
+struct exec *envd_process_find(struct envd_call *c, bool ended, struct err *err) {
+    return find_named(c, json_object_get(c->json, "process"), ended, err);
 }
 
 /* ---- List ---- */
@@ -150,7 +154,9 @@ static void input_push(struct input *in) {
         return;
     bool over = exec_is_over(in->exec);
     input_free(in);
-    if (n >= 0)
+    if (n >= 0 && c->method->kind == ENVD_STREAM)
+        envd_end_with(c, "{}");
+    else if (n >= 0)
         envd_done(c);
     else
         envd_fail(c, over ? CONNECT_NOT_FOUND : CONNECT_INTERNAL, "%s", err.text);
@@ -173,25 +179,15 @@ static char *decode(const char *text, size_t *ret_n) {
     return NULL;
 }
 
-void envd_process_input(struct envd_call *c) {
-    const json_t *input = json_object_get(c->json, "input");
-    const char *pipe = json_string_value(json_object_get(input, "stdin"));
-    const char *pty = json_string_value(json_object_get(input, "pty"));
+/* Sends the bytes, which it frees, to the process. is_pty: to its terminal. */
+static void input_send(struct envd_call *c, const json_t *process, char *bytes, size_t n,
+                       bool is_pty) {
     struct err err;
     struct exec_view v;
-    size_t n;
-    if (!pipe == !pty) {
-        envd_fail(c, CONNECT_INVALID_ARGUMENT, "the field 'input' needs either stdin or pty");
-        return;
-    }
-    char *bytes = decode(pipe ? pipe : pty, &n);
-    struct exec *x = bytes ? envd_process_find(c, false, &err) : NULL;
+    struct exec *x = find_named(c, process, false, &err);
     if (!x) {
-        if (bytes)
-            envd_fail_with(c, &err);
-        else
-            envd_fail(c, CONNECT_INVALID_ARGUMENT, "the input is not base64");
         free(bytes);
+        envd_fail_with(c, &err);
         return;
     }
     exec_view(x, &v);
@@ -202,7 +198,7 @@ void envd_process_input(struct envd_call *c) {
                          .n = n,
                          .follower = {.changed = input_changed, .arg = in}};
     exec_follow(x, &in->follower);
-    if (v.terminal != (pty != NULL)) {
+    if (v.terminal != is_pty) {
         input_free(in);
         envd_fail(c, CONNECT_INTERNAL,
                   v.terminal ? "the process has a terminal: send the input as pty"
@@ -212,6 +208,69 @@ void envd_process_input(struct envd_call *c) {
     c->state = in;
     c->on_gone = input_gone;
     input_push(in);
+}
+
+/* Decodes the member `input` of a message. NULL: it is not valid. */
+static char *read_input(const json_t *message, size_t *ret_n, bool *ret_pty, struct err *err) {
+    const json_t *input = json_object_get(message, "input");
+    const char *pipe = json_string_value(json_object_get(input, "stdin"));
+    const char *pty = json_string_value(json_object_get(input, "pty"));
+    *ret_pty = pty;
+    char *bytes = !pipe == !pty ? NULL : decode(pipe ? pipe : pty, ret_n);
+    if (!bytes)
+        err_set(err, ERR_INVALID,
+                !pipe == !pty ? "the field 'input' needs either stdin or pty"
+                              : "the input is not base64");
+    return bytes;
+}
+
+void envd_process_input(struct envd_call *c) {
+    struct err err;
+    size_t n;
+    bool is_pty;
+    char *bytes = read_input(c->json, &n, &is_pty, &err);
+    if (bytes)
+        input_send(c, json_object_get(c->json, "process"), bytes, n, is_pty);
+    else
+        envd_fail_with(c, &err);
+}
+
+/* Adds the input of a message. -1 with *err: it is not valid. */
+static int stream_add(const json_t *message, struct buf *all, int *pty, struct err *err) {
+    const json_t *data = json_object_get(message, "data");
+    bool is_pty;
+    size_t n;
+    if (!data)
+        return json_object_get(message, "keepalive")
+                   ? 0
+                   : err_set(err, ERR_INVALID, "a message has neither data nor keepalive");
+    char *bytes DEFER_FREE = read_input(data, &n, &is_pty, err);
+    if (!bytes)
+        return -1;
+    if (*pty >= 0 && *pty != is_pty)
+        return err_set(err, ERR_INVALID, "the messages have both stdin and pty");
+    *pty = is_pty;
+    return buf_add(all, bytes, n) ? 0 : err_set(err, ERR_LIMIT, "the input is too long");
+}
+
+/* The first message names the process, the others have its input. */
+void envd_process_stream_input(struct envd_call *c) {
+    struct buf all DEFER(buf_done) = BUF(ENVD_BODY_MAX);
+    const json_t *start = json_object_get(json_array_get(c->json, 0), "start");
+    struct err err;
+    int pty = -1, status = 0;
+    if (!start)
+        status = err_set(&err, ERR_INVALID, "the first message has no field 'start'");
+    for (size_t i = 1; !status && i < json_array_size(c->json); i++)
+        status = stream_add(json_array_get(c->json, i), &all, &pty, &err);
+    if (status < 0) {
+        envd_fail_with(c, &err);
+        return;
+    }
+    char *bytes = xmalloc(all.len + 1);
+    if (all.len)
+        memcpy(bytes, all.data, all.len);
+    input_send(c, json_object_get(start, "process"), bytes, all.len, pty > 0);
 }
 
 void envd_process_close_stdin(struct envd_call *c) {

@@ -346,6 +346,20 @@ static int upload_init(struct upload *u, struct err *err) {
     return 0;
 }
 
+/* What this face cannot do is refused, never ignored. */
+static bool names_metadata(const struct http_head *head, struct err *err) {
+    static const char prefix[] = "X-Metadata-";
+    size_t n = sizeof(prefix) - 1;
+    for (size_t i = 0; i < head->count; i++) {
+        struct http_text name = head->fields[i].name;
+        if (name.n > n && http_text_is_like((struct http_text){name.s, n}, prefix)) {
+            err_set(err, ERR_UNSUPPORTED, "metadata of files is not supported");
+            return true;
+        }
+    }
+    return false;
+}
+
 void envd_upload(struct envd_call *c) {
     struct upload *u = xnew(struct upload);
     struct err err;
@@ -358,7 +372,7 @@ void envd_upload(struct envd_call *c) {
         envd_drop(c);
         return;
     }
-    if (upload_init(u, &err) < 0) {
+    if (names_metadata(c->http->head, &err) || upload_init(u, &err) < 0) {
         upload_note(u, &err);
         upload_fail(u);
         return;
