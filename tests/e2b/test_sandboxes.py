@@ -231,9 +231,11 @@ def test_a_huge_body_is_refused(e2b, daemon):
 
 
 def test_unknown_paths_have_errors_that_clients_read(e2b, sandbox):
-    for method, path in (("PUT", f"/sandboxes/{sandbox['sandboxID']}/secrets"), ("GET", "/secrets"), ("GET", "/templates/a/b/c")):
+    for method, path in (("PUT", f"/sandboxes/{sandbox['sandboxID']}/secrets"), ("GET", "/vaults"), ("GET", "/templates/a/b/c")):
         status, _, content = e2b.send(method, path)
         assert status == 404 and json.loads(content)["code"] == 404 and "not answered" in json.loads(content)["message"]
+    status, _, content = e2b.send("GET", "/secrets")
+    assert status == 501 and json.loads(content)["code"] == 501 and "carrel secret" in json.loads(content)["message"]
     assert "error" in json.loads(e2b.send("GET", "/v1/nothing")[2])
 
 
