@@ -166,6 +166,11 @@ void api_build_show(struct call *c);
 void api_build_files(struct call *c);
 void api_build_log(struct call *c);
 void api_build_cancel(struct call *c);
+/* timers.c */
+void api_timer_list(struct call *c);
+void api_timer_add(struct call *c);
+void api_timer_remove(struct call *c);
+
 /* approvals.c */
 void api_expose(struct call *c);
 void api_expose_list(struct call *c);

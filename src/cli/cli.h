@@ -99,6 +99,7 @@ int cmd_hibernate(int argc, char **argv);
 int cmd_move(int argc, char **argv);
 int cmd_reinstall(int argc, char **argv);
 int cmd_serial(int argc, char **argv);
+int cmd_timer(int argc, char **argv);
 int cmd_fork(int argc, char **argv);
 int cmd_store(int argc, char **argv);
 int cmd_agent(int argc, char **argv);
@@ -144,14 +145,15 @@ extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], ne
     answer_rows[], deny_rows[], grant_rows[], top_rows[], pending_rows[], events_rows[], do_rows[],
     ship_rows[], image_rows[], secret_rows[], expose_rows[], forward_rows[], ssh_rows[],
     models_rows[], agent_rows[], volume_rows[], login_rows[], move_rows[], reinstall_rows[],
-    serial_rows[], desktop_rows[];
+    serial_rows[], timer_rows[], desktop_rows[];
 
 /* Subcommands (forms.c). */
 extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],
     store_forms[], token_forms[], e2b_forms[], audit_forms[], models_forms[], agent_forms[],
-    rename_forms[], volume_forms[], login_forms[], desktop_forms[];
+    rename_forms[], volume_forms[], login_forms[], desktop_forms[], timer_forms[];
 extern const char login_notes[];
 extern const char net_notes[];
-extern const char forward_notes[], health_notes[], reinstall_notes[], serial_notes[], ssh_notes[];
+extern const char timer_notes[], forward_notes[], health_notes[], reinstall_notes[], serial_notes[],
+    ssh_notes[];
 extern const char steps_notes[];
 extern const char sh_notes[];

@@ -102,6 +102,18 @@ const char login_notes[] =
     "For Codex, make a login of its own: CODEX_HOME=DIR codex login; carrel login codex\n"
     "<DIR/auth.json; rm -r DIR. See docs/reference/logins.md.";
 
+const struct form timer_forms[] = {
+    {"add MACHINE COMMAND [ARG...]", "run a command at a set time: --every, --in or --at"},
+    {"ls MACHINE", "list the timers of a machine"},
+    {"rm MACHINE TIMER", "remove a timer"},
+    {NULL, NULL},
+};
+
+const char timer_notes[] =
+    "A machine at rest is woken. A run that was due while no daemon ran is done once, later. Each\n"
+    "run is a command of the machine: carrel logs has its output, carrel events says that it "
+    "began.";
+
 const struct form volume_forms[] = {
     {"create NAME", "make a volume: --size SIZE, or --from VOLUME for a copy"},
     {"ls", "list volumes, snapshots and the machines that have them"},

@@ -25,6 +25,7 @@
 #include "service/steps/live.h"
 #include "service/strays.h"
 #include "service/tickets.h"
+#include "service/timers/timers.h"
 #include "service/volumes/live.h"
 
 enum {
@@ -250,6 +251,7 @@ static void tick(void *arg) {
     trim_look(s, now);
     outputs_look(s, now);
     execs_keep_look(s, now, wall);
+    timers_look(s, wall);
 }
 
 uint64_t back_off_ms(unsigned tries) {
@@ -286,6 +288,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
     s->grants = service_grants_new(s);
     s->images = service_images_new();
     s->review = service_review_new();
+    s->timers = service_timers_new();
     s->volumes = service_volumes_new();
     s->host = s->driver->open(o->loop, store_id(o->store), err);
     if (!s->host || !(s->net = service_net_new(s, err)) ||
@@ -344,6 +347,7 @@ void service_free(struct service *s) {
     service_execs_free(s->execs);
     service_review_free(s->review);
     service_volumes_free(s);
+    service_timers_free(s->timers);
     tickets_free(s);
     console_free(s->console);
     orders_free(s->orders);

@@ -37,6 +37,7 @@ struct service_models;
 struct service_net;
 struct service_review;
 struct service_steps;
+struct service_timers;
 struct service_volumes;
 
 /* Progress of adopting a machine of an earlier daemon. A new machine is `heard` at once. */
@@ -128,6 +129,7 @@ struct service {
     struct service_models *models;
     struct service_net *net;
     struct service_review *review;
+    struct service_timers *timers;
     struct service_volumes *volumes;
     struct map machines;            /* id -> struct live */
     struct console *console;        /* keys of browsers (console/console.h) */

@@ -205,6 +205,16 @@ const char *const schema_steps[] = {
 
     /* 26: what the end of a machine's ttl does (enum ttl_action). */
     "ALTER TABLE machines ADD COLUMN on_ttl INTEGER NOT NULL DEFAULT 0;",
+
+    /* 27: commands that machines run at set times. */
+    "CREATE TABLE timers (id TEXT PRIMARY KEY,"
+    " machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE, owner TEXT NOT NULL,"
+    " token TEXT, argv TEXT NOT NULL, user TEXT NOT NULL, every_ms INTEGER NOT NULL,"
+    " next_ms INTEGER NOT NULL, due_ms INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
+    " last_ms INTEGER NOT NULL, last_exec TEXT, runs INTEGER NOT NULL, missed INTEGER NOT NULL,"
+    " error TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX timers_next ON timers(next_ms);"
+    "CREATE INDEX timers_machine ON timers(machine);",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -536,6 +536,17 @@ static const struct {
                           NULL},
     [STMT_VOLUME_TOTALS] = {"SELECT count(*), coalesce(sum(bytes), 0) FROM volumes", NULL},
     [STMT_TAINT_REMOVE] = {"DELETE FROM taints WHERE owner = ?1 AND kind = ?2 AND key = ?3", NULL},
+    [STMT_TIMER_PUT] = {"INSERT OR REPLACE INTO timers($cols) VALUES($marks)", &timer_table},
+    [STMT_TIMER_LIST] = {"SELECT $cols FROM timers WHERE (?1 IS NULL OR owner = ?1)"
+                         " AND (?2 IS NULL OR machine = ?2) AND (?3 IS NULL OR id = ?3)"
+                         " AND machine IN (SELECT id FROM machines WHERE state < 6)"
+                         " ORDER BY next_ms, id LIMIT ?4",
+                         &timer_table},
+    [STMT_TIMER_DUE] = {"SELECT $cols FROM timers WHERE (next_ms > 0 AND next_ms <= ?1)"
+                        " OR (?2 AND due_ms > 0) ORDER BY next_ms, id LIMIT 16",
+                        &timer_table},
+    [STMT_TIMER_NEXT] = {"SELECT coalesce(min(next_ms), 0) FROM timers WHERE next_ms > 0", NULL},
+    [STMT_TIMER_REMOVE] = {"DELETE FROM timers WHERE id = ?1", NULL},
     [STMT_BUILD_PUT] = {"INSERT OR REPLACE INTO builds($cols) VALUES($marks)", &build_table},
     [STMT_BUILD_LIST] = {"SELECT $cols FROM builds WHERE (?1 IS NULL OR owner = ?1)"
                          " AND (?2 IS NULL OR id = ?2) ORDER BY started_ms DESC, id LIMIT ?3",

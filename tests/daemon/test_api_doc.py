@@ -85,6 +85,8 @@ def prepare(daemon, route, line, where):
         daemon.put("/v1/secrets/API_KEY", {"value": "some value of it"})
     if "/volumes" in line:
         prepare_volumes(daemon, line)
+    if "$TIMER" in line:
+        names["TIMER"] = daemon.post(f"/v1/machines/{names['M']}/timers", {"argv": ["true"], "every": "1d"})["id"]
     if "$G" in line:
         names["G"] = daemon.grant(names["M"], "secret", "API_KEY", at="api.example.com")
     if "$DB" in line:

@@ -43,6 +43,7 @@ def place(tmp_path_factory):
         (top / "script").write_text(json.dumps(SCRIPT))
         (top / "target").mkdir()
         c.words = {"machine": machine, "top": str(top), "exec": tell("logs", "--json", "work")["execs"][0]["id"],
+                   "timer": tell("timer", "add", "--json", "--every", "1d", "work", "true")["id"],
                    "grant": tell("grant", "add", "work", "--file", "/etc/hostname:/home/user/h", "--json")["grants"][0]["id"],
                    "token": tell("token", "new", "--json")["id"]}
         yield c
@@ -92,6 +93,9 @@ net work rm --json 1 -> rules[]
 expose --json work 8000 -> url
 expose --json work -> exposures[]
 expose --json work rm 8000 -> exposures[]
+timer add --json --in 1h work true -> id
+timer ls --json work -> timers[]
+timer rm --json work {timer} -> id
 grants --json work -> grants[]
 grant ls --json work -> grants[]
 grant show --json work {grant} -> id
@@ -163,6 +167,8 @@ pending --json more -> invalid
 events --json --past nobody -> not_found
 net --json nobody -> not_found
 expose --json nobody 80 -> not_found
+timer ls --json nobody -> not_found
+timer rm --json work none -> not_found
 grants --json nobody -> not_found
 grant show --json work none -> not_found
 secret show --json none -> not_found

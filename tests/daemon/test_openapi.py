@@ -226,7 +226,7 @@ BODIES = {"image_layers": {"digests": ["sha256:" + 64 * "0"]}, "machine_hibernat
           "pending_decide": {"decision": "approve"}, "run_start": RUN, "run_answer": {"answer": "yes"}, "run_resume": {}, "freeze": {"path": "/home/user"},
           "changeset_ship": {"action": "ship", "target": "/", "files": 1, "sha256": "0" * 64},
           "secret_set": {"value": "some value of it"}, "login_set": {"value": "sk-ant-oat01-of-the-test"},
-          "expose": {"port": 9000}, "grant_add": {"kind": "secret", "what": "OPENAPI", "at": "a.example", "mode": "query"},
+          "expose": {"port": 9000}, "timer_add": {"argv": ["true"], "every": "1d"}, "grant_add": {"kind": "secret", "what": "OPENAPI", "at": "a.example", "mode": "query"},
           "net_add": {"target": "https://a.example/v1", "methods": "GET", "rate": "1M"},
           "snap": {"name": "good"}, "step_name": {"name": "better"}, "rewind": {"step": "1"}, "fork": {"step": "1", "count": 2},
           "file_write": b"x", "tar_write": b"\0" * 1024, "exec_stdin": b"x"}
@@ -304,7 +304,7 @@ def things_for(daemon, op):
         daemon.request("POST", "/v1/images", a_tree(), name="small")
     if op == "expose_remove":
         daemon.post(f"/v1/machines/{m}/exposures", {"port": 8000})
-    return {"box": daemon.stray() if op == "store_adopt" else "m-000000000000", "grant": grant, "port": "8000", "image": "small", "secret": "OPENAPI", "login": "claude", "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
+    return {"box": daemon.stray() if op == "store_adopt" else "m-000000000000", "grant": grant, "port": "8000", "image": "small", "secret": "OPENAPI", "login": "claude", "timer": daemon.post(f"/v1/machines/{m}/timers", {"argv": ["true"], "every": "1d"})["id"], "machine": m, "exec": x, "step": "1", "rule": str(rule), "item": item, "run": run_for(daemon, m, op),
             "build": build_for(daemon, op), "archive": "0", "volume": volume_for(daemon, op),
             "changeset": daemon.post(f"/v1/machines/{m}/changesets", {"path": frozen})["id"] if op.startswith("changeset") else "", "token": daemon.post("/v1/tokens", {"note": "openapi"})["id"],
             "ticket": daemon.ticket(op.split("_")[1]) if op.startswith("transfer_") else "0" * 64}
@@ -412,7 +412,7 @@ def test_generated_requests_never_break_it(daemon, document, group):
     m = daemon.machine()
     x = daemon.exec(m, "true")["exec"]["id"]
     things = {"box": "m-000000000000", "machine": m, "exec": x, "token": "t-000000000000", "step": "1", "rule": "1", "item": "p-000000000000", "secret": "OPENAPI", "login": "claude", "grant": "g-000000000000",
-              "run": "r-000000000000", "port": "8000", "changeset": "c-000000000000", "image": "small", "build": "b-000000000000", "archive": "0", "volume": "none", "ticket": "0" * 64}
+              "run": "r-000000000000", "port": "8000", "changeset": "c-000000000000", "image": "small", "build": "b-000000000000", "archive": "0", "volume": "none", "timer": "a-000000000000", "ticket": "0" * 64}
     tried = 0
     for method, path, op in operations(document):
         if group_of(path) != group or op["operationId"] in ENDLESS:

@@ -641,6 +641,20 @@ class VolumeUse(TypedDict):
     mode: NotRequired[Literal["ro", "cow", "rw"]]
 
 
+TimerRequest = TypedDict("TimerRequest", {
+    # the command and its arguments
+    "argv": List[str],
+    # run as this user (default: that of the image)
+    "user": NotRequired[str],
+    # run again and again, at least a minute apart
+    "every": NotRequired[Union[float, str]],
+    # time until the first run
+    "in": NotRequired[Union[float, str]],
+    # time of the first run, in milliseconds since 1970; without it and `in`: after `every`
+    "at_ms": NotRequired[int],
+})
+
+
 VolumeRequest = TypedDict("VolumeRequest", {
     # name of the volume, unique among those of the owner
     "name": str,
@@ -715,6 +729,33 @@ Volume = TypedDict("Volume", {
 
 class Volumes(TypedDict):
     volumes: List["Volume"]
+
+
+class Timer(TypedDict):
+    id: str
+    machine: str
+    # the command and its arguments
+    argv: List[str]
+    user: NotRequired[str]
+    # time between two runs; left out: it runs once
+    every_ms: NotRequired[int]
+    # time of the next run, in milliseconds since 1970; 0: none
+    next_ms: int
+    created_ms: int
+    # how often its command was started
+    runs: int
+    # runs left out because no daemon ran at their time
+    missed: int
+    # time of the last run
+    last_ms: NotRequired[int]
+    # id of the command of the last run
+    last_exec: NotRequired[str]
+    # why the last run did not start
+    error: NotRequired[str]
+
+
+class Timers(TypedDict):
+    timers: List["Timer"]
 
 
 class ExecRequest(TypedDict):

@@ -614,6 +614,19 @@ export interface VolumeUse {
   mode?: "ro" | "cow" | "rw";
 }
 
+export interface TimerRequest {
+  /** the command and its arguments */
+  argv: string[];
+  /** run as this user (default: that of the image) */
+  user?: string;
+  /** run again and again, at least a minute apart */
+  every?: number | string;
+  /** time until the first run */
+  in?: number | string;
+  /** time of the first run, in milliseconds since 1970; without it and `in`: after `every` */
+  at_ms?: number;
+}
+
 export interface VolumeRequest {
   /** name of the volume, unique among those of the owner */
   name: string;
@@ -686,6 +699,33 @@ export interface Volume {
 
 export interface Volumes {
   volumes: Volume[];
+}
+
+export interface Timer {
+  id: string;
+  machine: string;
+  /** the command and its arguments */
+  argv: string[];
+  user?: string;
+  /** time between two runs; left out: it runs once */
+  every_ms?: number;
+  /** time of the next run, in milliseconds since 1970; 0: none */
+  next_ms: number;
+  created_ms: number;
+  /** how often its command was started */
+  runs: number;
+  /** runs left out because no daemon ran at their time */
+  missed: number;
+  /** time of the last run */
+  last_ms?: number;
+  /** id of the command of the last run */
+  last_exec?: string;
+  /** why the last run did not start */
+  error?: string;
+}
+
+export interface Timers {
+  timers: Timer[];
 }
 
 export interface ExecRequest {
@@ -1714,6 +1754,12 @@ export interface Operations {
   login_set: { params: { login: string }; body: LoginRequest; answer: Done; event: never };
   /** Delete a login; no machine can use it from now on */
   login_remove: { params: { login: string }; body: undefined; answer: Done; event: never };
+  /** List the timers of a machine */
+  timer_list: { params: { machine: string }; body: undefined; answer: Timers; event: never };
+  /** Run a command at a set time, or again and again; the machine is woken for it */
+  timer_add: { params: { machine: string }; body: TimerRequest; answer: Timer; event: never };
+  /** Remove a timer */
+  timer_remove: { params: { machine: string; timer: string }; body: undefined; answer: Timer; event: never };
   /** List volumes and their snapshots */
   volume_list: { params: {}; body: undefined; answer: Volumes; event: never };
   /** Make a volume, empty or a copy of another one; a token needs the scope admin */
@@ -1924,6 +1970,9 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   login_list: ["GET", "/v1/logins"],
   login_set: ["PUT", "/v1/logins/{login}"],
   login_remove: ["DELETE", "/v1/logins/{login}"],
+  timer_list: ["GET", "/v1/machines/{machine}/timers"],
+  timer_add: ["POST", "/v1/machines/{machine}/timers"],
+  timer_remove: ["DELETE", "/v1/machines/{machine}/timers/{timer}"],
   volume_list: ["GET", "/v1/volumes"],
   volume_create: ["POST", "/v1/volumes"],
   volume_show: ["GET", "/v1/volumes/{volume}"],
