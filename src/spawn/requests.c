@@ -387,7 +387,11 @@ static void do_peek(struct server *v, struct client *c, struct fd_message *in) {
 static void do_boot(struct server *v, struct client *c, struct fd_message *in) {
     struct err err;
     int console DEFER_CLOSE = -1;
-    if (vm_boot(v->s, &v->message, in, &console, &err) < 0)
+    pid_t maker = v->s->templates.maker_pid;
+    int r = vm_boot(v->s, &v->message, in, &console, &err);
+    if (v->s->templates.maker_pid != maker)
+        server_watch_maker(v, v->s->templates.maker);
+    if (r < 0)
         answer_error(v, c, &err);
     else
         server_answer(v, c, &v->message, &console, 1);

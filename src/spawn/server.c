@@ -36,7 +36,8 @@ enum source {
     SOURCE_PID,
     SOURCE_LINK,
     SOURCE_UNDERTAKER,
-    SOURCE_DISK
+    SOURCE_DISK,
+    SOURCE_MAKER,
 };
 
 /*
@@ -50,6 +51,10 @@ static void server_watch(struct server *v, int fd, enum source source) {
 
 void server_watch_disk(struct server *v, int socket) {
     server_watch(v, socket, SOURCE_DISK);
+}
+
+void server_watch_maker(struct server *v, int socket) {
+    server_watch(v, socket, SOURCE_MAKER);
 }
 
 void server_watch_box(struct server *v, struct box *box) {
@@ -370,6 +375,9 @@ static void handle(struct server *v, const struct epoll_event *e) {
         break;
     case SOURCE_DISK:
         create_continue(v, fd);
+        break;
+    case SOURCE_MAKER:
+        vm_template_collect(&v->s->templates);
         break;
     }
 }

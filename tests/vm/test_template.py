@@ -1,6 +1,10 @@
 """Templates: the first vm of a kind boots, and later ones are clones of what it was before it was told who it is."""
+import contextlib
 import datetime
+import os
 import pathlib
+import signal
+import threading
 
 import pytest
 
@@ -56,8 +60,25 @@ def test_files_and_commands_of_a_clone_are_its_own(daemon, clones):
     assert "no rule allows" in daemon.exec(first, "curl -s -m 20 http://refused.test/")["stdout"]
 
 
-def test_another_kind_of_vm_boots(daemon, vm):
-    m = daemon.post("/v1/machines", {"kind": "vm", "name": "bigger", "limits": {"mem": 768 << 20}})["id"]
+def makers():
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if entry.read_text() == "carrel-template\n":
+                found.append(int(entry.parent.name))
+    return found
+
+
+def test_another_kind_of_vm_boots_even_if_the_maker_of_its_template_is_killed(daemon):
+    made = []
+    request = {"kind": "vm", "name": "bigger", "limits": {"mem": 768 << 20}}
+    creator = threading.Thread(target=lambda: made.append(daemon.post("/v1/machines", request)["id"]))
+    before = set(makers())  # those of other suites
+    creator.start()
+    daemon.until(lambda: qemu_of("bigger") and set(makers()) - before)
+    maker, = set(makers()) - before
+    os.kill(maker, signal.SIGKILL)
+    creator.join()
     assert not is_clone("bigger")
-    assert daemon.exec(m, "hostname")["stdout"] == "bigger\n"
-    daemon.delete(f"/v1/machines/{m}")
+    assert daemon.exec(made[0], "hostname")["stdout"] == "bigger\n"
+    daemon.delete(f"/v1/machines/{made[0]}")

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/wire/vm_line.h"
@@ -251,11 +252,11 @@ static int vm_launch_clone(struct spawner *s, struct box *box, struct vm_launch 
         vm_template_prove(t, TAKE_FD(l->word[0]));
     if (!makes)
         return 0;
-    const struct vm_making making = {.ram = TAKE_FD(own),
-                                     .qmp = TAKE_FD(l->qmp[0]),
-                                     .word = TAKE_FD(l->word[0]),
-                                     .wake = word.bytes,
-                                     .wake_size = word.size};
+    struct vm_making making = {.ram = TAKE_FD(own),
+                               .qmp = TAKE_FD(l->qmp[0]),
+                               .word = TAKE_FD(l->word[0]),
+                               .wake = memcpy(xmalloc(word.size), word.bytes, word.size),
+                               .wake_size = word.size};
     r = vm_template_make(&s->templates, &key, &making);
     return r < 0 ? err_num(err, r, "cannot start vm '%s'", box->id) : 0;
 }

@@ -31,6 +31,8 @@ enum {
     USED_MAX = 256 << 20, /* a guest that has just booted uses less */
 };
 
+#define MAKER_GO_ON "{\"execute\":\"cont\"}"
+
 /* ---- the maker ---- */
 
 /* Waits for a text from a socket; what came before it is dropped. */
@@ -149,18 +151,18 @@ static void __attribute__((noreturn)) maker_run(struct vm_making *m, int to) {
                    maker_save_state(m, files[1]) &&
                    maker_copy_memory(m->ram, files[0], (size_t)st.st_size);
     /* The vm is not stopped for longer than needed: QEMU closes the state file by itself. */
-    maker_say(m->qmp, "{\"execute\":\"cont\"}", NULL, 0);
+    maker_say(m->qmp, MAKER_GO_ON, NULL, 0);
     maker_wait(m->qmp, "RESUME", boot_ms() + SAVE_MS);
     write_all(m->word, m->wake, m->wake_size);
-    if (is_made && maker_seal(files[0]) && maker_seal(files[1]))
-        send_fds(to, "t", 1, files, 2);
+    bool is_sealed = is_made && maker_seal(files[0]) && maker_seal(files[1]);
+    send_fds(to, "t", 1, files, is_sealed ? 2 : 0);
     _exit(0);
 }
 
 /* ---- the spawner ---- */
 
 void vm_templates_init(struct vm_templates *t) {
-    *t = (struct vm_templates){.maker = -1};
+    *t = (struct vm_templates){.maker = -1, .made_of = {-1, -1, -1, NULL, 0}};
     for (int i = 0; i < VM_TEMPLATES; i++)
         t->slots[i].ram = t->slots[i].state = t->slots[i].proof = -1;
 }
@@ -206,31 +208,32 @@ struct vm_template *vm_template_find(struct vm_templates *t, const struct vm_tem
     return NULL;
 }
 
-static void making_close(const struct vm_making *m) {
-    close(m->ram);
-    close(m->qmp);
-    close(m->word);
+static void making_close(struct vm_making *m) {
+    close_fd(&m->ram);
+    close_fd(&m->qmp);
+    close_fd(&m->word);
+    free(TAKE(m->wake));
 }
 
 int vm_template_make(struct vm_templates *t, const struct vm_template_key *key,
-                     const struct vm_making *m) {
+                     struct vm_making *m) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
         int e = errno;
         making_close(m);
         return -e;
     }
-    struct vm_making own = *m;
     pid_t pid = fork();
     if (pid == 0)
-        maker_run(&own, ends[1]);
+        maker_run(m, ends[1]);
     int e = errno;
-    making_close(m);
     close(ends[1]);
     if (pid < 0) {
+        making_close(m);
         close(ends[0]);
         return -e;
     }
+    t->made_of = *m;
     t->maker = ends[0];
     t->maker_pid = pid;
     t->making = *key;
@@ -251,6 +254,16 @@ static struct vm_template *template_slot(struct vm_templates *t) {
     return best;
 }
 
+/*
+ * The maker was killed. The vm may be stopped, or wait for its wake; a vm that got it already does
+ * not read another one.
+ */
+static void making_go_on(const struct vm_making *m) {
+    static const char say[] = "{\"execute\":\"qmp_capabilities\"}" MAKER_GO_ON;
+    send(m->qmp, say, sizeof(say) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    send(m->word, m->wake, m->wake_size, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 void vm_template_collect(struct vm_templates *t) {
     char word;
     struct fd_message got;
@@ -258,6 +271,8 @@ void vm_template_collect(struct vm_templates *t) {
     if (t->maker < 0 || poll(&p, 1, 0) <= 0)
         return;
     int n = recv_fds(t->maker, &word, 1, &got);
+    if (n < 0 || got.len == 0)
+        making_go_on(&t->made_of);
     if (n >= 0 && got.nfds == 2) {
         *template_slot(t) = (struct vm_template){.key = t->making,
                                                  .ram = TAKE_FD(got.fds[0]),
@@ -268,6 +283,7 @@ void vm_template_collect(struct vm_templates *t) {
     }
     if (n >= 0)
         fd_message_close(&got);
+    making_close(&t->made_of);
     close_fd(&t->maker);
     while (waitpid(t->maker_pid, NULL, 0) < 0 && errno == EINTR)
         ;

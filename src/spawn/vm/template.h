@@ -33,22 +33,23 @@ struct vm_template {
 
 enum { VM_TEMPLATES = 4 };
 
+/* The ends of a vm that boots for which a template is to be made. All of them belong to
+ * the maker. */
+struct vm_making {
+    int ram;    /* memory of the vm */
+    int qmp;    /* connection to QEMU's monitor */
+    int word;   /* connection to the guest, which says that it waits */
+    char *wake; /* what it waits for */
+    size_t wake_size;
+};
+
 struct vm_templates {
     struct vm_template slots[VM_TEMPLATES];
     uint64_t uses;
     struct vm_template_key making; /* what the maker makes */
     int maker;                     /* connection to the maker; -1: none */
     pid_t maker_pid;
-};
-
-/* The ends of a vm that boots for which a template is to be made. All of them belong to the maker.
- */
-struct vm_making {
-    int ram;          /* memory of the vm */
-    int qmp;          /* connection to QEMU's monitor */
-    int word;         /* connection to the guest, which says that it waits */
-    const char *wake; /* what it waits for */
-    size_t wake_size;
+    struct vm_making made_of; /* the vm that the maker boots, which is woken if the maker dies */
 };
 
 void vm_templates_init(struct vm_templates *t);
@@ -61,10 +62,10 @@ void vm_template_prove(struct vm_template *t, int word);
 
 /*
  * Starts a maker. Whatever becomes of the template, the vm runs on and gets its wake. 0 or -errno;
- * closes the descriptors in both cases. t->maker is then readable when there is an end.
+ * takes the descriptors in both cases. t->maker is then readable when there is an end.
  */
 int vm_template_make(struct vm_templates *t, const struct vm_template_key *key,
-                     const struct vm_making *m);
+                     struct vm_making *m);
 
-/* Takes what the maker made, if it has ended. */
+/* Takes what the maker made, if it has ended. A vm whose maker was killed is woken at once. */
 void vm_template_collect(struct vm_templates *t);
