@@ -248,18 +248,24 @@ static void build_settle(struct template_build *b, enum template_state state) {
     b->reader.fd = -1;
 }
 
-void template_build_fail(struct template_build *b, const char *step, const struct err *err) {
+/* output: the last lines of the step, each with a line feed before it. */
+static void template_fail_with(struct template_build *b, const char *step, const struct err *err,
+                               const char *output) {
     struct buf text DEFER(buf_done) = BUF(8192);
     bool has = err->remedy[0];
     if (build_is_over(b))
         return;
     free(b->reason);
-    b->reason = buf_addf(&text, "%s%s%s", err->text, has ? ": " : "", err->remedy)
+    b->reason = buf_addf(&text, "%s%s%s%s", err->text, has ? ": " : "", err->remedy, output)
                     ? buf_take(&text)
                     : xstrdup(err->text);
     snprintf(b->reason_step, sizeof(b->reason_step), "%s", step);
     template_log_add(&b->log, step, true, b->reason, strlen(b->reason));
     build_settle(b, TEMPLATE_ERROR);
+}
+
+void template_build_fail(struct template_build *b, const char *step, const struct err *err) {
+    template_fail_with(b, step, err, "");
 }
 
 static void build_tagged(void *arg, const struct image_view *view, const struct err *err) {
@@ -290,6 +296,17 @@ static bool sees_no_host(const struct template_build *b) {
     return strcmp(service_conf(b->of->service)->e2b_internet, "allow") != 0;
 }
 
+/* Whether a program says in its last lines that it did not reach a host, and builds reach none. */
+static bool missed_a_host(const struct template_build *b, const char *output) {
+    static const char *const words[] = {
+        "resolve",     "resolution",      "connect",   "network",     "ENOTFOUND", "EAI_AGAIN",
+        "unreachable", "name or service", "timed out", "getaddrinfo", "proxy",     "internet"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words) && sees_no_host(b); i++)
+        if (strcasestr(output, words[i]))
+            return true;
+    return false;
+}
+
 static void build_came(void *arg, const struct build_view *view) {
     struct template_build *b = arg;
     char step[TEMPLATE_STEP_SIZE];
@@ -300,11 +317,13 @@ static void build_came(void *arg, const struct build_view *view) {
         return;
     }
     template_step_name(&b->plan, view->step, step);
+    struct buf output DEFER(buf_done) = BUF(4096);
+    template_log_tail(&b->log, step, &output);
     err_set(&err, ERR_INVALID, "%s", view->error ? view->error : "the build was cancelled");
-    if (sees_no_host(b))
-        err_remedy(&err, "see the log; builds reach no host unless carrel.conf has internet = "
-                         "allow in its section [e2b]");
-    template_build_fail(b, step, &err);
+    if (missed_a_host(b, output.len ? output.data : ""))
+        err_remedy(&err, "builds reach no host unless carrel.conf has internet = allow in its "
+                         "section [e2b]");
+    template_fail_with(b, step, &err, output.len ? output.data : "");
 }
 
 static void build_changed(void *arg) {

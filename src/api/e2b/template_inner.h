@@ -98,5 +98,7 @@ struct template_file *template_file_find(const struct template_build *b, const c
 void template_log_done(struct template_log *l);
 void template_log_add(struct template_log *l, const char *step, bool is_error, const char *text,
                       size_t n);
+/* Writes the last lines that a step printed, each with a line feed before it. */
+void template_log_tail(const struct template_log *l, const char *step, struct buf *ret);
 /* Reads what is new in the log of the service. */
 void template_log_read(struct template_build *b);

@@ -43,6 +43,22 @@ void template_log_add(struct template_log *l, const char *step, bool is_error, c
     entry_add(l, step, is_error, xstrndup(text, n));
 }
 
+/* The first entry of a step is its name. A log that was cut has no last lines. */
+void template_log_tail(const struct template_log *l, const char *step, struct buf *ret) {
+    enum { LINES = 5, LINE_MAX_SHOWN = 400 };
+    size_t first = l->count;
+    while (!l->cut && first && l->count - first < LINES + 1 &&
+           strcmp(l->entries[first - 1].step, step) == 0)
+        first--;
+    for (size_t i = first; i < l->count; i++) {
+        bool is_name = i == 0 || strcmp(l->entries[i - 1].step, step) != 0;
+        size_t n = strlen(l->entries[i].text);
+        n = n > LINE_MAX_SHOWN ? utf8_end(l->entries[i].text, LINE_MAX_SHOWN) : n;
+        if (!is_name && l->count - i <= LINES)
+            (void)(buf_add(ret, "\n", 1) && buf_add(ret, l->entries[i].text, n));
+    }
+}
+
 /* ---- lines of the service ---- */
 
 static void log_lines(struct template_log *l, bool all) {

@@ -130,7 +130,10 @@ export const cases = {
     let status = await Template.getBuildStatus(built)
     while (status.status === 'building') status = await Template.getBuildStatus(built)
     assert.deepEqual([status.status, status.reason.step], ['error', '1'])
-    assert.match(status.reason.message, /step 1: the command exited with status 3.*internet = allow/)
+    assert.match(status.reason.message, /step 1: the command exited with status 3\ntold$/)
+    const offline = base().runCmd('for i in 1 2 3 4 5 6 7 8 9; do echo $i; done; echo "curl: (6) Could not resolve host: example.com"; exit 6')
+    await assert.rejects(Template.build(offline, 'failing'),
+      named('BuildError', /status 6: .*internet = allow.*\n6\n7\n8\n9\ncurl: \(6\) Could not resolve host/))
     assert.equal(await Template.exists('failing'), false)
   },
   async image_that_is_not_here_is_refused_with_the_reason() {
