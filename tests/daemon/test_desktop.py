@@ -128,6 +128,14 @@ def test_it_starts_once_and_again_after_its_end(daemon):
     assert daemon.post(d.at, {"width": 800, "height": 600})["width"] == 640, "the size is that of its start"
 
 
+def test_a_desktop_that_starts_slowly_is_waited_for(daemon):
+    """An operation before this one started the command `desktop`, and gave up."""
+    machine = daemon.machine()
+    program = server(HONEST)
+    daemon.background(machine, ["sh", "-c", 'sleep 2; exec "$@"', "sh", *program], name="desktop")
+    assert pixels(Desktop(daemon, machine).shot())[:2] == (8, 4)
+
+
 @needs_desktop
 def test_the_command_line(carrel, tmp_path):
     assert carrel("new", "--name", "seen").returncode == 0

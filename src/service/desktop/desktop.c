@@ -186,6 +186,10 @@ static void desktop_server_changed(void *arg) {
 
 static void desktop_started(void *arg, struct exec *x, const struct err *err) {
     struct desktop_act *d = arg;
+    if (err && err->code == ERR_EXISTS) { /* an operation that gave up has started it */
+        desktop_connect(d);
+        return;
+    }
     if (err) {
         desktop_answer(d, err);
         return;
