@@ -130,7 +130,7 @@ def test_the_example_works(daemon, tmp_path: pathlib.Path, route, status, line):
         pytest.skip("it boots a kernel, which not every host has: tests/vm sends it")
     names = prepare(daemon, route, line, tmp_path)
     script = 'curl() { command curl -sS --fail-with-body --unix-socket "$S" -w "%{stderr}<%{http_code}>" "$@"; }\n'
-    done = subprocess.run(["bash", "-c", script + line], env=names, capture_output=True, timeout=30)
+    done = subprocess.run(["bash", "-c", script + line], env=names, cwd=tmp_path, capture_output=True, timeout=30)
     expected = [0, 28] if "--max-time" in line else [0]  # 28: it would go on for ever
     assert done.returncode in expected, (line, done)
     assert f"<{status}>" in done.stderr.decode(), (line, done)
