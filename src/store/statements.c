@@ -539,7 +539,8 @@ static const struct {
     [STMT_TIMER_PUT] = {"INSERT OR REPLACE INTO timers($cols) VALUES($marks)", &timer_table},
     [STMT_TIMER_LIST] = {"SELECT $cols FROM timers WHERE (?1 IS NULL OR owner = ?1)"
                          " AND (?2 IS NULL OR machine = ?2) AND (?3 IS NULL OR id = ?3)"
-                         " AND machine IN (SELECT id FROM machines WHERE state < 6)"
+                         " AND EXISTS (SELECT 1 FROM machines AS m"
+                         " WHERE m.id = timers.machine AND m.state < 6)"
                          " ORDER BY next_ms, id LIMIT ?4",
                          &timer_table},
     [STMT_TIMER_DUE] = {"SELECT $cols FROM timers WHERE (next_ms > 0 AND next_ms <= ?1)"

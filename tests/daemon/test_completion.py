@@ -44,7 +44,7 @@ def offered(carrel, line):
 
 @pytest.mark.parametrize("line,wanted", [
     ("pa", ["pause"]),
-    ("help re", ["rename", "resume", "rewind"]),
+    ("help re", ["rename", "resume", "rewind", "reinstall"]),
     ("run --ti", ["--timeout"]),
     ("run --timeout 5s --k", ["--keep"]),
     ("run -qe A=b --k", ["--keep"]),
