@@ -1,7 +1,7 @@
 /*
- * carrel-image unpack|tar|tar.zst|oci|packs|erofs|layer [view|sealed] [ids=FIRST] [disk=BYTES]
- * [as=ID] [on=ID] [uppers=COUNT] [layers=COUNT] [more=COUNT]: reads or writes one archive, then
- * exits.
+ * carrel-image unpack|tar|tar.zst|oci|packs|erofs|layer|backup [view|sealed] [ids=FIRST]
+ * [disk=BYTES] [as=ID] [on=ID] [uppers=COUNT] [layers=COUNT] [more=COUNT]: reads or writes one
+ * archive, then exits.
  *
  * The spawner starts this program, never a person. Its descriptors: 0 the archive to unpack; 1 the
  * archive to write; 3 the directory of the image (root/, image.json; for unpack also spool/); 4 the
@@ -13,7 +13,8 @@
  * For layer, which writes what a machine changed in an image, 3 is the tree of the machine, 5 that
  * of the image, and from 6 on COUNT layers of the machine, topmost first. For unpack with on=ID the
  * archive is a layer above that image, whose tree is 7. more=COUNT is the number of descriptors
- * from 5 on: the last of them are locks, which this program only keeps open.
+ * from 5 on: the last of them are locks, which this program only keeps open. For backup, 0 is the
+ * record of the backup before, or an empty file.
  */
 #include <fcntl.h>
 #include <locale.h>
@@ -37,6 +38,7 @@
 #include "image/pack.h"
 #include "image/reader.h"
 #include "image/seal.h"
+#include "image/to_packs.h"
 
 enum { FD_DIR = 3, FD_REPORT = 4, FD_USR = 5, FD_TREE = 5, FD_BASE = 5, FD_UPPERS = 6 };
 enum { MORE_MAX = 256, THREADS_MAX = 8 };
@@ -202,6 +204,27 @@ static int do_layer(struct work *w, struct err *err) {
     return 0;
 }
 
+/* Writes the files of a machine that changed since the backup before. */
+static int do_backup(struct work *w, struct err *err) {
+    struct backup made;
+    bool has_usr = fcntl(FD_USR, F_GETFD) >= 0;
+    unsigned threads = threads_allowed();
+    setpriority(PRIO_PROCESS, 0, BACKGROUND_NICE);
+    if (jail_enter_threads(FD_DIR, FD_REPORT + (int)w->more, err) < 0)
+        return -1;
+    int root DEFER_CLOSE = image_dir(".", err);
+    struct pack p = {.out = 1,
+                     .root = root,
+                     .usr = has_usr ? FD_USR : -1,
+                     .ids = w->ids,
+                     .threads = threads,
+                     .report = &w->report};
+    if (root < 0 || image_backup(&p, 0, &made, err) < 0)
+        return -1;
+    report_backup(&w->report, made.manifest, p.entries, p.bytes, made.read);
+    return 0;
+}
+
 /* Nobody waits for this conversion, so it runs at low priority. */
 static int do_erofs(struct work *w, struct err *err) {
     setpriority(PRIO_PROCESS, 0, BACKGROUND_NICE);
@@ -247,7 +270,7 @@ static int main_read_words(int argc, char **argv, struct work *w) {
             return -1;
     }
     bool known = strcmp(w->verb, "unpack") == 0 || strcmp(w->verb, "layer") == 0 ||
-                 form_of(w->verb) >= 0 || (strcmp(w->verb, "erofs") == 0 && w->id);
+                 strcmp(w->verb, "backup") == 0 || form_of(w->verb) >= 0 || (strcmp(w->verb, "erofs") == 0 && w->id);
     return known ? 0 : -1;
 }
 
@@ -255,7 +278,7 @@ int main(int argc, char **argv) {
     struct work w = {.report = {.fd = FD_REPORT}};
     struct err err;
     if (main_read_words(argc, argv, &w) < 0) {
-        fputs("usage: carrel-image unpack|tar|tar.zst|oci|packs|erofs|layer ...\n"
+        fputs("usage: carrel-image unpack|tar|tar.zst|oci|packs|erofs|layer|backup ...\n"
               "Only the spawner runs this program.\n",
               stderr);
         return 64;
@@ -266,7 +289,8 @@ int main(int argc, char **argv) {
     int r = strcmp(w.verb, "unpack") == 0  ? do_unpack(&w, &err)
             : strcmp(w.verb, "erofs") == 0 ? do_erofs(&w, &err)
             : strcmp(w.verb, "layer") == 0 ? do_layer(&w, &err)
-                                           : do_pack(&w, &err);
+            : strcmp(w.verb, "backup") == 0 ? do_backup(&w, &err)
+                                            : do_pack(&w, &err);
     if (r < 0)
         report_error(&w.report, &err);
     return r < 0;

@@ -64,6 +64,18 @@ void report_done(struct report *r) {
     report_say(r, &j);
 }
 
+void report_backup(struct report *r, const char *manifest, uint64_t entries, uint64_t bytes,
+                   uint64_t read) {
+    struct buf text DEFER(buf_done) = BUF(LINE_MAX);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_bool(&j, "done", true);
+    jot_string(&j, "manifest", manifest);
+    put_counts(&j, entries, bytes);
+    jot_u64(&j, "read", read);
+    report_say(r, &j);
+}
+
 void report_config(struct report *r, const char *config) {
     struct buf text DEFER(buf_done) = BUF(LINE_MAX);
     struct jot j = JOT(&text);

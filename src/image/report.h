@@ -26,5 +26,8 @@ struct report_of_image {
 };
 void report_image(struct report *r, const struct report_of_image *of);
 void report_done(struct report *r);
+/* manifest: its hash. read: bytes of files that were read. */
+void report_backup(struct report *r, const char *manifest, uint64_t entries, uint64_t bytes,
+                   uint64_t read);
 /* From the reader of an archive to its supervisor (image/apart.h). config: JSON. */
 void report_config(struct report *r, const char *config);

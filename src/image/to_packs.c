@@ -2,8 +2,11 @@
 
 #include <archive.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -11,6 +14,7 @@
 #include "base/hex.h"
 #include "base/jot.h"
 #include "base/map.h"
+#include "image/known.h"
 #include "image/squeeze.h"
 #include "packs/manifest.h"
 
@@ -26,7 +30,7 @@ struct numbered {
 struct to_packs {
     struct pack *pack;
     struct archive *to;
-    struct jot *document; /* image.json */
+    struct jot *document; /* image.json; NULL: of a backup */
     struct map *written;  /* names of files that the archive has; layers may share them */
     struct squeeze *squeeze;
     struct cut cut;
@@ -38,6 +42,10 @@ struct to_packs {
     struct buf numbers, attributes; /* of the current file */
     uint32_t attribute_count;
     uint8_t *window; /* contents that are not cut yet */
+    /* of a backup, else NULL; the rest of this struct is only for a backup */
+    struct known *known;
+    uint64_t read;  /* bytes of files that were read */
+    uint32_t zeros; /* number of the chunk of CUT_MAX zeros, plus 1; 0: none yet */
 };
 
 static void numbered_free(struct map *m) {
@@ -93,7 +101,8 @@ static int end_pack(struct to_packs *t, struct err *err) {
     if (packfile_end(&t->maker, &bytes, err) < 0 || put_hashed(t, "packs", &bytes, hash, err) < 0)
         return -1;
     hex_put(hash, SHA256_BYTES, hex);
-    jot_string(t->document, NULL, hex);
+    if (t->document)
+        jot_string(t->document, NULL, hex);
     return manifest_add_pack(&t->manifest, hash, chunks, err);
 }
 
@@ -122,6 +131,8 @@ static int put_chunk(struct to_packs *t, const uint8_t *bytes, size_t n, struct 
     if (known)
         return 0;
     numbered_put(&t->chunks, hex, t->chunk_count++);
+    if (t->known && known_add_chunk(t->known, hash, n, err) < 0)
+        return -1;
     if (!packfile_frame_has_room(&t->frame, n) && squeeze_put(t->squeeze, &t->frame, err) < 0)
         return -1;
     return packfile_frame_add(&t->frame, bytes, n, hash, err);
@@ -145,8 +156,9 @@ static ssize_t fill_window(struct to_packs *t, const struct walk_entry *e, size_
     return (ssize_t)has;
 }
 
-static int put_chunks(struct to_packs *t, const struct walk_entry *e, struct err *err) {
-    uint64_t left = e->size;
+/* Cuts the next `left` bytes of a file. */
+static int put_chunks(struct to_packs *t, const struct walk_entry *e, uint64_t left,
+                      struct err *err) {
     size_t has = 0;
     do {
         ssize_t n = fill_window(t, e, has, &left, err);
@@ -165,6 +177,75 @@ static int put_chunks(struct to_packs *t, const struct walk_entry *e, struct err
         report_progress(t->pack->report, t->pack->entries, t->pack->bytes);
     } while (left || has);
     return 0;
+}
+
+/* ---- contents of a backup ---- */
+
+/* A hole is not read. A chunk of zeros is stored once. */
+static int put_hole(struct to_packs *t, uint64_t left, struct err *err) {
+    for (size_t n; left; left -= n) {
+        n = left < CUT_MAX ? (size_t)left : CUT_MAX;
+        if (n == CUT_MAX && t->zeros) {
+            if (!bytes_put_number(&t->numbers, t->zeros - 1, 4))
+                return err_set(err, ERR_LIMIT, "out of memory");
+            continue;
+        }
+        memset(t->window, 0, n);
+        if (put_chunk(t, t->window, n, err) < 0)
+            return -1;
+        if (n == CUT_MAX)
+            t->zeros = 1 + (uint32_t)bytes_number(
+                               (const uint8_t *)t->numbers.data + t->numbers.len - 4, 4);
+    }
+    return 0;
+}
+
+static int put_sparse(struct to_packs *t, const struct walk_entry *e, struct err *err) {
+    for (uint64_t at = 0, end; at < e->size; at = end) {
+        off_t data = lseek(e->fd, (off_t)at, SEEK_DATA);
+        if (data < 0 && errno != ENXIO)
+            return err_sys(err, "cannot read file '/%.120s'", e->path);
+        uint64_t from = data < 0 || (uint64_t)data > e->size ? e->size : (uint64_t)data;
+        if (put_hole(t, from - at, err) < 0)
+            return -1;
+        end = from;
+        if (from == e->size)
+            continue;
+        off_t hole = lseek(e->fd, (off_t)from, SEEK_HOLE);
+        if (hole < 0 || lseek(e->fd, (off_t)from, SEEK_SET) < 0)
+            return err_sys(err, "cannot read file '/%.120s'", e->path);
+        end = (uint64_t)hole > e->size || hole == (off_t)from ? e->size : (uint64_t)hole;
+        t->read += end - from;
+        if (put_chunks(t, e, end - from, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int64_t stamp_ns(const struct statx_timestamp *t) {
+    return (int64_t)((uint64_t)t->tv_sec * 1000000000u + t->tv_nsec);
+}
+
+/* Uses the chunks of the backup before, if the file is the same as it was then. */
+static int put_known(struct to_packs *t, const struct walk_entry *e, struct err *err) {
+    struct statx st;
+    if (statx(e->fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0)
+        return err_sys(err, "cannot read the metadata of '/%.120s'", e->path);
+    const struct known_stamp stamp = {.inode = st.stx_ino,
+                                      .born_ns = stamp_ns(&st.stx_btime),
+                                      .modified_ns = stamp_ns(&st.stx_mtime),
+                                      .changed_ns = stamp_ns(&st.stx_ctime)};
+    const struct known_file *same = known_find(t->known, &stamp, e->size);
+    if (known_add_file(t->known, &stamp, err) < 0)
+        return -1;
+    if (!same)
+        return put_sparse(t, e, err);
+    t->pack->bytes += e->size;
+    report_progress(t->pack->report, t->pack->entries, t->pack->bytes);
+    return !same->chunk_count ||
+                   buf_add(&t->numbers, same->chunks, 4 * (size_t)same->chunk_count)
+               ? 0
+               : err_set(err, ERR_LIMIT, "out of memory");
 }
 
 /* ---- entries ---- */
@@ -198,7 +279,8 @@ static int describe_file(struct to_packs *t, const struct walk_entry *e, struct 
     buf_drop(&t->numbers, t->numbers.len);
     buf_drop(&t->attributes, t->attributes.len);
     t->attribute_count = 0;
-    if (image_attributes(e, take_attribute, t, err) < 0 || put_chunks(t, e, err) < 0)
+    if (image_attributes(e, take_attribute, t, err) < 0 ||
+        (t->known ? put_known(t, e, err) : put_chunks(t, e, e->size, err)) < 0)
         return -1;
     ret->size = e->size;
     ret->chunks = (const uint8_t *)t->numbers.data;
@@ -238,12 +320,19 @@ static int put_manifest_entry(void *arg, const struct walk_entry *e, struct err 
 
 /* ---- layers ---- */
 
+static int end_packs(struct to_packs *t, struct err *err) {
+    return (t->frame.count && squeeze_put(t->squeeze, &t->frame, err) < 0) ||
+                   squeeze_end(t->squeeze, err) < 0 ||
+                   (t->maker.frame_count && end_pack(t, err) < 0)
+               ? -1
+               : 0;
+}
+
 static int end_layer(struct to_packs *t, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(MANIFEST_MAX + 1);
     uint8_t hash[SHA256_BYTES];
     char hex[SHA256_HEX];
-    if ((t->frame.count && squeeze_put(t->squeeze, &t->frame, err) < 0) ||
-        squeeze_end(t->squeeze, err) < 0 || (t->maker.frame_count && end_pack(t, err) < 0))
+    if (end_packs(t, err) < 0)
         return -1;
     jot_end(t->document, ']');
     if (manifest_end(&t->manifest, &text, err) < 0 ||
@@ -254,29 +343,37 @@ static int end_layer(struct to_packs *t, struct err *err) {
     return 0;
 }
 
+static struct to_packs to_packs_begin(struct pack *p, struct archive *to, struct map *written) {
+    return (struct to_packs){.pack = p,
+                             .to = to,
+                             .written = written,
+                             .frame = packfile_frame_begin(),
+                             .maker = packfile_begin(),
+                             .manifest = manifest_begin(),
+                             .numbers = BUF(MANIFEST_MAX),
+                             .attributes = BUF(MANIFEST_MAX)};
+}
+
+static int to_packs_start(struct to_packs *t, struct err *err) {
+    cut_init(&t->cut);
+    t->window = malloc(WINDOW);
+    if (!t->window)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    t->squeeze = squeeze_new(t->pack->threads ? t->pack->threads : 1, take_frame, t, err);
+    return t->squeeze ? 0 : -1;
+}
+
 static int put_layer(struct pack *p, size_t i, struct archive *to, struct jot *document,
                      struct map *written, struct err *err) {
-    struct to_packs t DEFER(to_packs_done) = {.pack = p,
-                                              .to = to,
-                                              .document = document,
-                                              .written = written,
-                                              .frame = packfile_frame_begin(),
-                                              .maker = packfile_begin(),
-                                              .manifest = manifest_begin(),
-                                              .numbers = BUF(MANIFEST_MAX),
-                                              .attributes = BUF(MANIFEST_MAX)};
+    struct to_packs t DEFER(to_packs_done) = to_packs_begin(p, to, written);
+    t.document = document;
     const struct walk w = {.root = p->layer_count ? p->layers[i] : p->root,
                            .usr = -1,
                            .ids = p->ids,
                            .fn = put_manifest_entry,
                            .arg = &t,
                            .whiteouts = i > 0};
-    cut_init(&t.cut);
-    t.window = malloc(WINDOW);
-    t.squeeze = squeeze_new(p->threads ? p->threads : 1, take_frame, &t, err);
-    if (!t.window)
-        return err_set(err, ERR_LIMIT, "out of memory");
-    if (!t.squeeze)
+    if (to_packs_start(&t, err) < 0)
         return -1;
     jot_object(document, NULL);
     jot_array(document, "packs");
@@ -312,4 +409,81 @@ int image_to_packs(struct pack *p, struct err *err) {
     if (j.failed)
         return err_set(err, ERR_LIMIT, "the image has too many packs");
     return pack_put_text(a, PACKS_IMAGE, &text, err) < 0 ? -1 : pack_writer_close(a, err);
+}
+
+/* ---- backups ---- */
+
+/* Chunks that the backup before has are not stored again. */
+static int take_known(struct to_packs *t, const void *bytes, size_t n, struct err *err) {
+    struct known *k = t->known;
+    uint8_t hash[SHA256_BYTES];
+    char hex[SHA256_HEX];
+    if (!n)
+        return 0;
+    if (known_read(k, bytes, n, err) < 0)
+        return -1;
+    for (uint32_t i = 0; i < known_count(k); i++) {
+        if (!known_chunk(k, i, hash))
+            continue;
+        hex_put(hash, SHA256_BYTES, hex);
+        if (!map_get(&t->chunks, hex))
+            numbered_put(&t->chunks, hex, i);
+    }
+    t->chunk_count = known_count(k);
+    return 0;
+}
+
+static int end_backup(struct to_packs *t, struct backup *ret, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(MANIFEST_MAX + 1),
+                    record DEFER(buf_done) = BUF(KNOWN_MAX);
+    uint8_t hash[SHA256_BYTES];
+    if (end_packs(t, err) < 0 || known_end(t->known, &t->manifest, &text, &record, err) < 0 ||
+        put_hashed(t, BACKUP_MANIFESTS, &text, hash, err) < 0 ||
+        pack_put_text(t->to, BACKUP_RECORD, &record, err) < 0)
+        return -1;
+    hex_put(hash, SHA256_BYTES, ret->manifest);
+    ret->read = t->read;
+    return 0;
+}
+
+struct mapped {
+    void *bytes;
+    size_t size;
+};
+
+static void mapped_done(struct mapped *m) {
+    if (m->size)
+        munmap(m->bytes, m->size);
+}
+
+static int map_record(int fd, struct mapped *ret, struct err *err) {
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_sys(err, "cannot read the record of the backup before");
+    if (!S_ISREG(st.st_mode) || !st.st_size)
+        return 0;
+    if (st.st_size > KNOWN_MAX)
+        return err_set(err, ERR_LIMIT, "the record of the backup before is too large");
+    void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (bytes == MAP_FAILED)
+        return err_sys(err, "cannot read the record of the backup before");
+    *ret = (struct mapped){bytes, (size_t)st.st_size};
+    return 0;
+}
+
+int image_backup(struct pack *p, int before, struct backup *ret, struct err *err) {
+    struct archive *a DEFER(pack_writer_free) = pack_writer_open(p, err);
+    struct map written DEFER(numbered_free) = {0};
+    struct known known DEFER(known_done) = known_begin();
+    struct mapped record DEFER(mapped_done) = {.size = 0};
+    struct to_packs t DEFER(to_packs_done) = to_packs_begin(p, a, &written);
+    const struct walk w = {
+        .root = p->root, .usr = p->usr, .ids = p->ids, .fn = put_manifest_entry, .arg = &t};
+    t.known = &known;
+    return !a || map_record(before, &record, err) < 0 ||
+                   take_known(&t, record.bytes, record.size, err) < 0 ||
+                   to_packs_start(&t, err) < 0 || image_walk(&w, err) < 0 ||
+                   end_backup(&t, ret, err) < 0
+               ? -1
+               : pack_writer_close(a, err);
 }

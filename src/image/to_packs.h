@@ -13,3 +13,18 @@
 #define PACKS_IMAGE "image.json"
 
 int image_to_packs(struct pack *p, struct err *err);
+
+/* Names in the tar of a backup, besides packs/HASH. */
+#define BACKUP_MANIFESTS "manifests"
+#define BACKUP_RECORD "known"
+
+struct backup {
+    char manifest[SHA256_HEX]; /* its hash, as a text */
+    uint64_t read;             /* bytes of files that were read */
+};
+
+/*
+ * Writes a tar of what a backup adds to the one before: packs, the manifest, and the record for the
+ * next one. before: a file with the record of the backup before; empty: there is none.
+ */
+int image_backup(struct pack *p, int before, struct backup *ret, struct err *err);

@@ -115,6 +115,9 @@ struct machine_draw {
     const char *base; /* NULL: all files */
     /* number of layers, from the top of the stack, that may differ from the base */
     size_t layers;
+    /* all files that changed, as a backup: the record of the backup before, which may be empty.
+     * 0 or less: no backup */
+    int record;
 };
 
 struct machine_driver {

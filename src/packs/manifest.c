@@ -6,8 +6,9 @@
 #include "base/defer.h"
 #include "packs/cut.h"
 
-/* The last byte is the version of the format. */
-static const uint8_t magic[8] = {'C', 'R', 'L', 'T', 'R', 'E', 'E', 1};
+/* A byte with the version of the format follows. */
+static const uint8_t magic[7] = {'C', 'R', 'L', 'T', 'R', 'E', 'E'};
+enum { VERSION_OWN = 1, VERSION_SHARED };
 
 enum {
     PACK_ROW = SHA256_BYTES + 4,
@@ -191,7 +192,7 @@ static int manifest_check_chunks(struct checking *c, const struct manifest *m,
         return manifest_refuse(err, "the size of a file does not fit its chunks");
     for (uint32_t i = 0; i < e->chunk_count; i++) {
         uint32_t n = manifest_chunk(e, i);
-        if (n > c->chunks || n >= m->chunk_count)
+        if ((n > c->chunks && !m->shared) || n >= m->chunk_count)
             return manifest_refuse(err, "a chunk has a number out of order");
         c->chunks += n == c->chunks;
     }
@@ -240,9 +241,10 @@ static int manifest_check_all(const struct manifest *m, struct err *err) {
         if (manifest_check_entry(c, m, &e, err) < 0)
             return -1;
     }
-    return left.left                     ? manifest_refuse(err, "bytes follow the last entry")
-           : c->chunks != m->chunk_count ? manifest_refuse(err, "a chunk is in no file")
-                                         : 0;
+    if (left.left)
+        return manifest_refuse(err, "bytes follow the last entry");
+    return !m->shared && c->chunks != m->chunk_count ? manifest_refuse(err, "a chunk is in no file")
+                                                     : 0;
 }
 
 int manifest_read(const void *bytes, size_t n, struct manifest *ret, struct err *err) {
@@ -251,12 +253,14 @@ int manifest_read(const void *bytes, size_t n, struct manifest *ret, struct err 
     if (n > MANIFEST_MAX)
         return err_set(err, ERR_LIMIT, "the manifest is larger than %d MiB", MANIFEST_MAX >> 20);
     const uint8_t *start = bytes_take(&b, sizeof(magic));
-    if (!start || memcmp(start, magic, sizeof(magic) - 1) != 0)
+    uint64_t version = bytes_take_number(&b, 1);
+    if (!start || b.failed || memcmp(start, magic, sizeof(magic)) != 0)
         return err_set(err, ERR_INVALID, "the file is not a manifest");
-    if (start[7] != magic[7])
+    if (version != VERSION_OWN && version != VERSION_SHARED)
         return err_set(err, ERR_UNSUPPORTED,
-                       "the manifest has version %d, but only version %d is known", start[7],
-                       magic[7]);
+                       "the manifest has version %d, but only versions %d and %d are known",
+                       (int)version, VERSION_OWN, VERSION_SHARED);
+    m.shared = version == VERSION_SHARED;
     m.pack_count = (uint32_t)bytes_take_number(&b, 4);
     m.entry_count = (uint32_t)bytes_take_number(&b, 4);
     if (m.pack_count > MANIFEST_PACKS_MAX || m.entry_count > MANIFEST_ENTRIES_MAX)
@@ -340,7 +344,9 @@ int manifest_add(struct manifest_maker *m, const struct manifest_entry *e, struc
 
 int manifest_end(const struct manifest_maker *m, struct buf *ret, struct err *err) {
     struct manifest own;
-    bool fits = buf_add(ret, magic, sizeof(magic)) && bytes_put_number(ret, m->pack_count, 4) &&
+    bool fits = buf_add(ret, magic, sizeof(magic)) &&
+                bytes_put_number(ret, m->shared ? VERSION_SHARED : VERSION_OWN, 1) &&
+                bytes_put_number(ret, m->pack_count, 4) &&
                 bytes_put_number(ret, m->entry_count, 4) &&
                 (!m->packs.len || buf_add(ret, m->packs.data, m->packs.len)) &&
                 (!m->entries.len || buf_add(ret, m->entries.data, m->entries.len));

@@ -3,7 +3,8 @@
  * their contents. Its SHA-256 names it. docs/internals/packs.md has it byte by byte. Pure.
  *
  * A tree has exactly one manifest. The reader accepts no other bytes: each entry has the next
- * possible name, and chunks are numbered in the order of their first use.
+ * possible name, and chunks are numbered in the order of their first use. The manifest of a backup
+ * (`shared`) has packs of earlier backups too: some of their chunks are not used, in any order.
  */
 #pragma once
 
@@ -60,6 +61,7 @@ struct manifest {
     const uint8_t *packs;
     uint32_t pack_count, entry_count, chunk_count;
     struct bytes entries;
+    bool shared; /* of a backup */
 };
 
 /* Checks every byte. The result points into `bytes`. */
@@ -85,6 +87,7 @@ bool manifest_attribute_next(struct bytes *attributes, struct manifest_attribute
 struct manifest_maker {
     struct buf packs, entries;
     uint32_t pack_count, entry_count;
+    bool shared; /* of a backup */
 };
 
 struct manifest_maker manifest_begin(void);

@@ -379,10 +379,12 @@ static int begin_pack(struct spawner *s, const char *text, const struct fd_messa
 
 /*
  * Handles DRAW: starts a worker that writes the files of a machine's layers to an archive; the
- * worker reads them through mounts of its own.
+ * worker reads them through mounts of its own. With a third descriptor, the record of the backup
+ * before, it writes a backup.
  */
 static int draw_all(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
                     struct err *err) {
+    bool backup = in->nfds == 3;
     struct more more DEFER(more_done) = {.count = 0};
     int dirs[2] = {-1, -1};
     if (layers_open_view(s, m->plan.id, m->plan.stack, dirs, err) < 0)
@@ -390,9 +392,9 @@ static int draw_all(struct spawner *s, const struct plan_message *m, const struc
     int root DEFER_CLOSE = dirs[0];
     if (dirs[1] >= 0)
         more_add(&more, dirs[1]);
-    const struct work w = {.verb = "tar",
+    const struct work w = {.verb = backup ? "backup" : "tar",
                            .how = "view",
-                           .in = -1,
+                           .in = backup ? in->fds[2] : -1,
                            .out = in->fds[0],
                            .report = in->fds[1],
                            .dir = root,
@@ -430,7 +432,8 @@ static int draw_layer(struct spawner *s, const struct plan_message *m, const str
 
 int archives_begin(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
                    struct err *err) {
-    if (in->nfds != 2)
+    bool backup = in->nfds == 3 && m->type == PLAN_DRAW && !m->text[0];
+    if (in->nfds != 2 && !backup)
         return err_set(err, ERR_INVALID,
                        "the daemon's request is malformed: it has %zu descriptors instead of two, "
                        "for the image archive and the report",

@@ -36,6 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct buf out DEFER(buf_done) = BUF(MANIFEST_MAX + 1);
     if (manifest_read(data, size, &m, NULL) < 0)
         return 0;
+    again.shared = m.shared;
     copy_packs(&m, &again);
     for (struct bytes left = m.entries; manifest_next(&left, &e);)
         copy_entry(&e, &again);

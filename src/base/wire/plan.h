@@ -81,7 +81,7 @@ enum plan_type {
      * Writes the files of a machine to an archive. text: if not empty, only what differs from this
      * image, in the first `layer` layers of the stack.
      */
-    PLAN_DRAW, /* id, stack, text, layer; archive, report -> PLAN_DONE */
+    PLAN_DRAW, /* id, stack, text, layer; archive, report, perhaps a record -> PLAN_DONE */
     PLAN_WIPE, /* text: name, or name/root where that is a file too -> PLAN_DONE; `busy`: in use */
     /* port 0: the serial console of a vm */
     PLAN_DIAL, /* id, port                     -> PLAN_DONE + a socket to that port in the box */

@@ -106,14 +106,14 @@ void box_pack(struct machine_host *h, const char *form, const char *image, int a
 
 void box_draw(struct machine *m, const struct machine_draw *what, int archive, int report,
               machine_done_fn *done, void *arg) {
-    const int fds[] = {archive, report};
+    const int fds[] = {archive, report, what->record};
     struct ending *e = xnew(struct ending);
     *e = (struct ending){done, arg};
     struct plan_message *msg = box_message(m->host, PLAN_DRAW, m->id);
     snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", what->stack);
     snprintf(msg->text, sizeof(msg->text), "%s", what->base ? what->base : "");
     msg->layer = what->layers;
-    spawner_ask(m->host->spawner, msg, fds, 2, on_answered, e);
+    spawner_ask(m->host->spawner, msg, fds, what->record > 0 ? 3 : 2, on_answered, e);
 }
 
 void box_wipe(struct machine_host *h, const char *name, machine_done_fn *done, void *arg) {

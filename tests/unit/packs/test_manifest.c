@@ -16,15 +16,21 @@ static const uint8_t first[] = {0, 0, 0, 0}, second[] = {1, 0, 0, 0},
                      both[] = {0, 0, 0, 0, 1, 0, 0, 0}, third[] = {2, 0, 0, 0};
 
 /* Writes the entries without looking at them: a maker of this format that is wrong. */
-static int read_of(const struct manifest_entry *entries, size_t count, uint32_t chunks) {
+static int read_kind(const struct manifest_entry *entries, size_t count, uint32_t chunks,
+                     bool shared) {
     static const uint8_t hash[SHA256_BYTES] = {1};
     struct manifest_maker m DEFER(manifest_done) = manifest_begin();
     struct buf text DEFER(buf_done) = BUF(MANIFEST_MAX);
+    m.shared = shared;
     if (chunks)
         ok(manifest_add_pack(&m, hash, chunks, &err));
     for (size_t i = 0; i < count; i++)
         ok(manifest_add(&m, &entries[i], &err));
     return manifest_end(&m, &text, &err);
+}
+
+static int read_of(const struct manifest_entry *entries, size_t count, uint32_t chunks) {
+    return read_kind(entries, count, chunks, false);
 }
 
 #define COUNT(list) (sizeof(list) / sizeof(*(list)))
@@ -103,6 +109,17 @@ static void chunks_are_numbered_by_their_first_use(void **state) {
     refuse(2, ROOT, FILE_OF(1, "a", .size = 2, .chunks = both, .chunk_count = 2),
            FILE_OF(1, "b", .size = 1, .chunks = third, .chunk_count = 1));
     refuse(1, ROOT);
+}
+
+static void backups_use_chunks_in_any_order(void **state) {
+    (void)state;
+    const struct manifest_entry late[] = {
+        ROOT, FILE_OF(1, "a", .size = 1, .chunks = second, .chunk_count = 1)};
+    const struct manifest_entry beyond[] = {
+        ROOT, FILE_OF(1, "a", .size = 1, .chunks = third, .chunk_count = 1)};
+    ok(read_kind(late, 2, 2, true));
+    refused(ERR_INVALID, read_kind(late, 2, 2, false));
+    refused(ERR_INVALID, read_kind(beyond, 2, 2, true));
 }
 
 static void sizes_fit_chunks(void **state) {
@@ -265,7 +282,7 @@ static void wrong_headers_are_refused(void **state) {
         size_t at;
         uint8_t value;
         enum err_code code;
-    } rows[] = {{0, 'X', ERR_INVALID}, {7, 2, ERR_UNSUPPORTED}, {8, 0, ERR_INVALID},
+    } rows[] = {{0, 'X', ERR_INVALID}, {7, 3, ERR_UNSUPPORTED}, {8, 0, ERR_INVALID},
                 {8, 2, ERR_INVALID},   {10, 2, ERR_LIMIT},      {12, 0, ERR_INVALID},
                 {12, 2, ERR_INVALID},  {12, 4, ERR_INVALID},    {14, 1, ERR_INVALID},
                 {15, 1, ERR_LIMIT},    {48, 0, ERR_INVALID},    {48, 3, ERR_INVALID}};
@@ -281,6 +298,7 @@ UNIT_MAIN(cmocka_unit_test(names_are_sorted_in_each_directory),
           cmocka_unit_test(entries_are_in_a_directory), cmocka_unit_test(no_name_leaves_the_tree),
           cmocka_unit_test(depth_and_paths_are_limited),
           cmocka_unit_test(chunks_are_numbered_by_their_first_use),
+          cmocka_unit_test(backups_use_chunks_in_any_order),
           cmocka_unit_test(sizes_fit_chunks), cmocka_unit_test(hard_links_lead_to_earlier_files),
           cmocka_unit_test(symbolic_links_have_targets),
           cmocka_unit_test(unknown_types_are_refused),
