@@ -16,7 +16,8 @@ extern const struct schema machine_request_schema, update_request_schema, kind_r
     rewind_request_schema, reinstall_request_schema, hibernate_request_schema, fork_request_schema,
     expose_request_schema, image_request_schema, tag_request_schema, layers_request_schema,
     login_request_schema, timer_request_schema, volume_request_schema, volume_snap_request_schema,
-    desktop_request_schema, desktop_input_schema;
+    desktop_request_schema, desktop_input_schema, backup_prune_request_schema,
+    backup_restore_request_schema;
 
 extern const struct schema machine_schema, machines_schema, stats_schema, sample_schema,
     samples_schema, health_schema, health_check_schema, exec_schema, execs_schema, result_schema,
@@ -27,7 +28,8 @@ extern const struct schema machine_schema, machines_schema, stats_schema, sample
     step_schema, steps_schema, diff_schema, store_problem_schema, store_check_schema, stray_schema,
     strays_schema, image_schema, images_schema, pruned_schema, layers_schema, package_schema,
     packages_schema, cleared_schema, build_schema, builds_schema, volume_schema, volumes_schema,
-    timer_schema, timers_schema, desktop_schema;
+    timer_schema, timers_schema, desktop_schema, backup_schema, backups_schema,
+    backup_verified_schema, backup_forgotten_schema;
 
 extern const struct schema run_start_request_schema, run_resume_request_schema,
     run_answer_request_schema, run_schema, runs_schema, freeze_request_schema, changeset_schema,

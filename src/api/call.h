@@ -99,6 +99,8 @@ void call_error_more(struct call *c, int status, const struct err *err,
 void call_text(struct call *c, int status, const char *type, const void *body, size_t n);
 /* Callback for service functions that return JSON; arg is the call. */
 void call_told(void *arg, const char *json, const struct err *err);
+/* A service_machine_fn: answers with the new state of a machine. arg: the call. */
+void call_machine_told(void *arg, const struct machine_view *view, const struct err *err);
 void call_done(struct call *c); /* answers with "{}" */
 void call_done_fds(struct call *c, const int *fds, size_t nfds);
 /* Ends the call without a response: the client disconnected, or the server refused the body. */

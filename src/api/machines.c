@@ -18,8 +18,7 @@
 #include "service/strays.h"
 #include "service/vm/move.h"
 
-/* Answers with the new state of the machine. */
-static void answer_machine(void *arg, const struct machine_view *view, const struct err *err) {
+void call_machine_told(void *arg, const struct machine_view *view, const struct err *err) {
     struct call *c = arg;
     if (err)
         call_error(c, err);
@@ -75,7 +74,7 @@ static void answer_held(void *arg, const struct machine_view *view, const struct
 }
 
 void api_machine_create(struct call *c) {
-    service_machine_fn *done = answer_machine;
+    service_machine_fn *done = call_machine_told;
     if (call_flag(c, "hold")) {
         c->user = xcalloc(1, sizeof(struct held));
         c->on_gone = machines_let_go;
@@ -146,7 +145,7 @@ void api_machine_list(struct call *c) {
 }
 
 void api_machine_show(struct call *c) {
-    service_look(c->service, &c->who, c->params[0], answer_machine, c);
+    service_look(c->service, &c->who, c->params[0], call_machine_told, c);
 }
 
 static void answer_stats(void *arg, const struct stats_view *view, const struct err *err) {
@@ -275,35 +274,35 @@ void api_machine_health(struct call *c) {
 /* ---- change ---- */
 
 void api_machine_update(struct call *c) {
-    service_update(c->service, &c->who, c->params[0], c->request, answer_machine, c);
+    service_update(c->service, &c->who, c->params[0], c->request, call_machine_told, c);
 }
 
 void api_machine_pause(struct call *c) {
-    service_pause(c->service, &c->who, c->params[0], answer_machine, c);
+    service_pause(c->service, &c->who, c->params[0], call_machine_told, c);
 }
 
 void api_machine_resume(struct call *c) {
-    service_resume(c->service, &c->who, c->params[0], answer_machine, c);
+    service_resume(c->service, &c->who, c->params[0], call_machine_told, c);
 }
 
 void api_machine_stop(struct call *c) {
-    service_stop(c->service, &c->who, c->params[0], answer_machine, c);
+    service_stop(c->service, &c->who, c->params[0], call_machine_told, c);
 }
 
 void api_machine_hibernate(struct call *c) {
-    service_hibernate(c->service, &c->who, c->params[0], c->request, answer_machine, c);
+    service_hibernate(c->service, &c->who, c->params[0], c->request, call_machine_told, c);
 }
 
 void api_machine_move(struct call *c) {
-    service_move(c->service, &c->who, c->params[0], c->request, answer_machine, c);
+    service_move(c->service, &c->who, c->params[0], c->request, call_machine_told, c);
 }
 
 void api_machine_reinstall(struct call *c) {
-    service_reinstall(c->service, &c->who, c->params[0], c->request, answer_machine, c);
+    service_reinstall(c->service, &c->who, c->params[0], c->request, call_machine_told, c);
 }
 
 void api_machine_destroy(struct call *c) {
-    service_destroy(c->service, &c->who, c->params[0], answer_machine, c);
+    service_destroy(c->service, &c->who, c->params[0], call_machine_told, c);
 }
 
 void api_machine_changes(struct call *c) {

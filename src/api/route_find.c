@@ -65,7 +65,7 @@ static const char *param_name(const char *path, const char *at) {
                 {"/builds/", "build"},     {"/files/", "archive"},  {"/images/", "image"},
                 {"/exposures/", "port"},   {"/forward/", "port"},   {"/grants/", "grant"},
                 {"/boxes/", "box"},        {"/volumes/", "volume"}, {"/logins/", "login"},
-                {"/transfers/", "ticket"}, {"/timers/", "timer"}};
+                {"/transfers/", "ticket"}, {"/timers/", "timer"},   {"/backups/", "backup"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         size_t n = strlen(rows[i].before);
         if ((size_t)(at - path) >= n && memcmp(at - n, rows[i].before, n) == 0)

@@ -145,6 +145,9 @@ const struct command commands[] = {
      login_forms, login_notes},
     {"volume", "create|ls|show|snap|rm [OPTIONS] [VOLUME] [NAME]",
      "manage volumes, disks that outlive machines", cmd_volume, volume_rows, NULL, volume_forms},
+    {"backup", "[ls|verify|restore|forget|prune] [OPTIONS] [MACHINE|BACKUP]",
+     "back up machines, and create machines from backups", cmd_backup, backup_rows, NULL,
+     backup_forms},
     {"models", "[ls|usage|show|raise] [OPTIONS] [MACHINE]", "list models, their cost and budgets",
      cmd_models, models_rows, NULL, models_forms},
 

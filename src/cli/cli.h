@@ -116,6 +116,7 @@ int cmd_net(int argc, char **argv);
 int cmd_login(int argc, char **argv);
 int cmd_models(int argc, char **argv);
 int cmd_secret(int argc, char **argv);
+int cmd_backup(int argc, char **argv);
 int cmd_volume(int argc, char **argv);
 int cmd_grant(int argc, char **argv);
 int cmd_grants(int argc, char **argv);
@@ -144,13 +145,13 @@ extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], ne
     token_rows[], console_rows[], e2b_rows[], audit_rows[], mcp_rows[], approve_rows[],
     answer_rows[], deny_rows[], grant_rows[], top_rows[], pending_rows[], events_rows[], do_rows[],
     ship_rows[], image_rows[], secret_rows[], expose_rows[], forward_rows[], ssh_rows[],
-    models_rows[], agent_rows[], volume_rows[], login_rows[], move_rows[], reinstall_rows[],
-    serial_rows[], timer_rows[], desktop_rows[];
+    models_rows[], agent_rows[], volume_rows[], backup_rows[], login_rows[], move_rows[],
+    reinstall_rows[], serial_rows[], timer_rows[], desktop_rows[];
 
 /* Subcommands (forms.c). */
 extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],
     store_forms[], token_forms[], e2b_forms[], audit_forms[], models_forms[], agent_forms[],
-    rename_forms[], volume_forms[], login_forms[], desktop_forms[], timer_forms[];
+    rename_forms[], volume_forms[], backup_forms[], login_forms[], desktop_forms[], timer_forms[];
 extern const char login_notes[];
 extern const char net_notes[];
 extern const char timer_notes[], forward_notes[], health_notes[], reinstall_notes[], serial_notes[],

@@ -170,6 +170,7 @@ static const struct source {
     {"SECRET", "/v1/secrets", "secrets", "name", ""},
     {"LOGIN", "/v1/logins", "logins", "name", ""},
     {"VOLUME", "/v1/volumes", "volumes", "name", "id"},
+    {"BACKUP", "/v1/backups", "backups", "id", "name"},
     {"TOKEN", "/v1/tokens", "tokens", "id", "owner"},
     {"BOX", "/v1/store/boxes", "boxes", "id", "store"},
     {"STEP", "/v1/machines/%s/steps", "steps", "number", "kind"},

@@ -123,6 +123,16 @@ const struct form volume_forms[] = {
     {NULL, NULL},
 };
 
+const struct form backup_forms[] = {
+    {"MACHINE", "back up the files of a machine: store what changed since the last backup"},
+    {"ls [MACHINE]", "list backups, newest first"},
+    {"verify BACKUP", "read a backup, or the newest one of a machine, and check it"},
+    {"restore BACKUP", "create a machine from a backup, or from the newest one of a machine"},
+    {"forget BACKUP", "delete a backup, and files that no other backup needs"},
+    {"prune MACHINE", "delete all but the newest backups: --keep-last COUNT"},
+    {NULL, NULL},
+};
+
 const struct form desktop_forms[] = {
     {"MACHINE start", "start the desktop, unless it runs; the other subcommands do it, too"},
     {"MACHINE screenshot FILE", "write a PNG image of the screen; - is stdout"},

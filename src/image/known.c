@@ -11,6 +11,7 @@
 static const uint8_t magic[8] = {'C', 'R', 'L', 'K', 'N', 'O', 'W', 1};
 
 enum {
+    HEAD = 8 + SHA256_BYTES, /* magic, hash of all that follows */
     STAMP_ROW = 32,
     CHUNK_ROW = SHA256_BYTES + 4,
     KEY_SIZE = 5 * 17,
@@ -119,11 +120,22 @@ static int known_keep(struct known *k, const struct manifest_entry *e, const uin
     return 0;
 }
 
+static void known_hash(const void *bytes, size_t n, uint8_t ret[SHA256_BYTES]) {
+    struct sha256 sum;
+    sha256_init(&sum);
+    sha256_add(&sum, bytes, n);
+    sha256_end(&sum, ret);
+}
+
 int known_read(struct known *k, const void *bytes, size_t n, struct err *err) {
     struct bytes b = {.at = bytes, .left = n};
     struct manifest_entry e;
-    const uint8_t *start = bytes_take(&b, sizeof(magic));
+    uint8_t hash[SHA256_BYTES];
+    const uint8_t *start = bytes_take(&b, HEAD);
     if (!start || memcmp(start, magic, sizeof(magic)) != 0)
+        return known_refuse(err);
+    known_hash(b.at, b.left, hash);
+    if (memcmp(hash, start + sizeof(magic), SHA256_BYTES) != 0)
         return known_refuse(err);
     uint64_t size = bytes_take_number(&b, 8), files = 0;
     const uint8_t *text = size > b.left ? NULL : bytes_take(&b, (size_t)size);
@@ -206,8 +218,7 @@ static int64_t known_take_packs(const struct known *k, const struct manifest_mak
         moved[p] = chunks;
         chunks += count;
         if (manifest_add_pack(to, hash, count, err) < 0 ||
-            !buf_add(rows, k->chunks + (size_t)k->starts[p] * CHUNK_ROW,
-                     (size_t)count * CHUNK_ROW))
+            !buf_add(rows, k->chunks + (size_t)k->starts[p] * CHUNK_ROW, (size_t)count * CHUNK_ROW))
             return known_too_large(err);
     }
     return chunks;
@@ -253,12 +264,14 @@ int known_end(struct known *k, struct manifest_maker *m, struct buf *ret, struct
     all.shared = true;
     if (manifest_end(&all, ret, err) < 0)
         return -1;
-    return buf_add(ret_record, magic, sizeof(magic)) &&
-                   bytes_put_number(ret_record, ret->len, 8) &&
-                   buf_add(ret_record, ret->data, ret->len) &&
-                   (!k->stamps.len || buf_add(ret_record, k->stamps.data, k->stamps.len)) &&
-                   (!rows.len || buf_add(ret_record, rows.data, rows.len)) &&
-                   (!k->fresh.len || buf_add(ret_record, k->fresh.data, k->fresh.len))
-               ? 0
-               : known_too_large(err);
+    uint8_t hash[SHA256_BYTES] = {0};
+    if (!buf_add(ret_record, magic, sizeof(magic)) || !buf_add(ret_record, hash, sizeof(hash)) ||
+        !bytes_put_number(ret_record, ret->len, 8) || !buf_add(ret_record, ret->data, ret->len) ||
+        (k->stamps.len && !buf_add(ret_record, k->stamps.data, k->stamps.len)) ||
+        (rows.len && !buf_add(ret_record, rows.data, rows.len)) ||
+        (k->fresh.len && !buf_add(ret_record, k->fresh.data, k->fresh.len)))
+        return known_too_large(err);
+    known_hash(ret_record->data + HEAD, ret_record->len - HEAD, hash);
+    memcpy(ret_record->data + sizeof(magic), hash, sizeof(hash));
+    return 0;
 }

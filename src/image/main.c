@@ -270,7 +270,8 @@ static int main_read_words(int argc, char **argv, struct work *w) {
             return -1;
     }
     bool known = strcmp(w->verb, "unpack") == 0 || strcmp(w->verb, "layer") == 0 ||
-                 strcmp(w->verb, "backup") == 0 || form_of(w->verb) >= 0 || (strcmp(w->verb, "erofs") == 0 && w->id);
+                 strcmp(w->verb, "backup") == 0 || form_of(w->verb) >= 0 ||
+                 (strcmp(w->verb, "erofs") == 0 && w->id);
     return known ? 0 : -1;
 }
 
@@ -286,9 +287,9 @@ int main(int argc, char **argv) {
     /* libarchive reads names as UTF-8. Load the locale before the jail hides its files. */
     setlocale(LC_CTYPE, "C.UTF-8");
     signal(SIGPIPE, SIG_DFL); /* the daemon is gone: SIGPIPE ends this process */
-    int r = strcmp(w.verb, "unpack") == 0  ? do_unpack(&w, &err)
-            : strcmp(w.verb, "erofs") == 0 ? do_erofs(&w, &err)
-            : strcmp(w.verb, "layer") == 0 ? do_layer(&w, &err)
+    int r = strcmp(w.verb, "unpack") == 0   ? do_unpack(&w, &err)
+            : strcmp(w.verb, "erofs") == 0  ? do_erofs(&w, &err)
+            : strcmp(w.verb, "layer") == 0  ? do_layer(&w, &err)
             : strcmp(w.verb, "backup") == 0 ? do_backup(&w, &err)
                                             : do_pack(&w, &err);
     if (r < 0)

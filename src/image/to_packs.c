@@ -185,6 +185,7 @@ static int put_chunks(struct to_packs *t, const struct walk_entry *e, uint64_t l
 static int put_hole(struct to_packs *t, uint64_t left, struct err *err) {
     for (size_t n; left; left -= n) {
         n = left < CUT_MAX ? (size_t)left : CUT_MAX;
+        t->pack->bytes += n;
         if (n == CUT_MAX && t->zeros) {
             if (!bytes_put_number(&t->numbers, t->zeros - 1, 4))
                 return err_set(err, ERR_LIMIT, "out of memory");
@@ -242,8 +243,7 @@ static int put_known(struct to_packs *t, const struct walk_entry *e, struct err 
         return put_sparse(t, e, err);
     t->pack->bytes += e->size;
     report_progress(t->pack->report, t->pack->entries, t->pack->bytes);
-    return !same->chunk_count ||
-                   buf_add(&t->numbers, same->chunks, 4 * (size_t)same->chunk_count)
+    return !same->chunk_count || buf_add(&t->numbers, same->chunks, 4 * (size_t)same->chunk_count)
                ? 0
                : err_set(err, ERR_LIMIT, "out of memory");
 }
@@ -420,8 +420,11 @@ static int take_known(struct to_packs *t, const void *bytes, size_t n, struct er
     char hex[SHA256_HEX];
     if (!n)
         return 0;
-    if (known_read(k, bytes, n, err) < 0)
-        return -1;
+    if (known_read(k, bytes, n, err) < 0) { /* then all files are read again */
+        known_done(k);
+        *k = known_begin();
+        return 0;
+    }
     for (uint32_t i = 0; i < known_count(k); i++) {
         if (!known_chunk(k, i, hash))
             continue;

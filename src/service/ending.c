@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/backups/live.h"
 #include "service/calls/live.h"
 #include "service/exec/live.h"
 #include "service/exec/stored.h"
@@ -300,6 +301,7 @@ static void ending_begin(struct live *l, const char *reason, bool own, bool fall
     steps_end(l);
     images_machine_ends(l);
     rest_settled(l);
+    backups_machine_ends(l);
 }
 
 bool live_falls(const struct live *l) {

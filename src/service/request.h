@@ -55,6 +55,14 @@ struct volume_snap_request {
     const char *name; /* name of the snapshot; NULL: the time */
 };
 
+struct backup_prune_request {
+    struct given keep; /* number of backups */
+};
+
+struct backup_restore_request {
+    const char *as; /* name of the new machine; NULL: none */
+};
+
 /* A network rule of a machine, or a preset. */
 struct net_request {
     const char *action;  /* default: allow */

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/asleep.h"
+#include "service/backups/live.h"
 #include "service/console/console.h"
 #include "service/console/orders.h"
 #include "service/exec/dumps.h"
@@ -290,6 +291,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
     s->review = service_review_new();
     s->timers = service_timers_new();
     s->volumes = service_volumes_new();
+    s->backups = service_backups_new();
     s->host = s->driver->open(o->loop, store_id(o->store), err);
     if (!s->host || !(s->net = service_net_new(s, err)) ||
         !(s->models = service_models_new(s, err)) ||
@@ -304,6 +306,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
         return NULL;
     }
     volumes_sweep(s);
+    backups_sweep(s);
     images_sweep(s);
     dumps_sweep(s);
     builds_sweep(s);
@@ -348,6 +351,7 @@ void service_free(struct service *s) {
     service_review_free(s->review);
     service_volumes_free(s);
     service_timers_free(s->timers);
+    service_backups_free(s);
     tickets_free(s);
     console_free(s->console);
     orders_free(s->orders);

@@ -38,6 +38,7 @@ struct service_net;
 struct service_review;
 struct service_steps;
 struct service_timers;
+struct service_backups;
 struct service_volumes;
 
 /* Progress of adopting a machine of an earlier daemon. A new machine is `heard` at once. */
@@ -131,6 +132,7 @@ struct service {
     struct service_review *review;
     struct service_timers *timers;
     struct service_volumes *volumes;
+    struct service_backups *backups;
     struct map machines;            /* id -> struct live */
     struct console *console;        /* keys of browsers (console/console.h) */
     struct orders *orders;          /* shipments asked for in the console (console/orders.h) */

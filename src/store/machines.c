@@ -391,7 +391,7 @@ int store_machine_trim(struct store *s, int64_t ended_before_ms, size_t most, si
     return query_run(&q, ret_count, err);
 }
 
-/* Reads the disk space of an owner's images or volumes. */
+/* Reads the disk space of an owner's images, volumes or backups. */
 static int quota_disk(struct store *s, enum statement of, const char *owner, const char *token,
                       uint64_t *ret, struct err *err) {
     QUERY;
@@ -408,10 +408,12 @@ static int quota_disk(struct store *s, enum statement of, const char *owner, con
 int store_quota_used(struct store *s, const char *owner, const char *token, struct quota *ret,
                      struct err *err) {
     QUERY;
-    uint64_t images, volumes;
+    uint64_t images, volumes, backups;
     if (quota_disk(s, STMT_IMAGE_DISK, owner, token, &images, err) < 0 ||
-        quota_disk(s, STMT_VOLUME_DISK, owner, token, &volumes, err) < 0)
+        quota_disk(s, STMT_VOLUME_DISK, owner, token, &volumes, err) < 0 ||
+        quota_disk(s, STMT_BACKUP_DISK, owner, token, &backups, err) < 0)
         return -1;
+    images += backups;
     if (query_start(&q, s, token ? STMT_MACHINE_QUOTA_TOKEN : STMT_MACHINE_QUOTA, err) < 0)
         return -1;
     query_text(&q, 1, owner);

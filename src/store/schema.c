@@ -215,6 +215,13 @@ const char *const schema_steps[] = {
     " error TEXT NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE INDEX timers_next ON timers(next_ms);"
     "CREATE INDEX timers_machine ON timers(machine);",
+
+    /* 28: backups, which outlive their machines. */
+    "CREATE TABLE backups (id TEXT PRIMARY KEY, owner TEXT NOT NULL, token TEXT NOT NULL,"
+    " machine TEXT NOT NULL, name TEXT NOT NULL, created_ms INTEGER NOT NULL,"
+    " manifest TEXT NOT NULL, entries INTEGER NOT NULL, bytes INTEGER NOT NULL,"
+    " written INTEGER NOT NULL, details TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX backups_machine ON backups(machine, created_ms);",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -535,6 +535,17 @@ static const struct {
                           " AND (?2 IS NULL OR token = ?2)",
                           NULL},
     [STMT_VOLUME_TOTALS] = {"SELECT count(*), coalesce(sum(bytes), 0) FROM volumes", NULL},
+    [STMT_BACKUP_ADD] = {"INSERT INTO backups($cols) VALUES($marks)", &backup_table},
+    [STMT_BACKUP_REMOVE] = {"DELETE FROM backups WHERE id = ?1", NULL},
+    [STMT_BACKUP_LIST] = {"SELECT $cols FROM backups WHERE (?1 IS NULL OR owner = ?1)"
+                          " AND (?2 IS NULL OR machine = ?2) AND (?3 IS NULL OR id = ?3)"
+                          " ORDER BY created_ms DESC, id LIMIT ?4",
+                          &backup_table},
+    [STMT_BACKUP_LAST] = {"SELECT coalesce(max(created_ms), 0) FROM backups WHERE machine = ?1",
+                          NULL},
+    [STMT_BACKUP_DISK] = {"SELECT coalesce(sum(written), 0) FROM backups WHERE owner = ?1"
+                          " AND (?2 IS NULL OR token = ?2)",
+                          NULL},
     [STMT_TAINT_REMOVE] = {"DELETE FROM taints WHERE owner = ?1 AND kind = ?2 AND key = ?3", NULL},
     [STMT_TIMER_PUT] = {"INSERT OR REPLACE INTO timers($cols) VALUES($marks)", &timer_table},
     [STMT_TIMER_LIST] = {"SELECT $cols FROM timers WHERE (?1 IS NULL OR owner = ?1)"

@@ -48,7 +48,7 @@ struct table {
 extern const struct table machine_table, exec_table, owner_table, token_table, event_table,
     step_table, root_table, saved_table;
 extern const struct table account_table, hold_table, secret_table, grant_table, database_table,
-    pending_table, image_table, build_table, volume_table, timer_table;
+    pending_table, image_table, build_table, volume_table, timer_table, backup_table;
 
 /* ---- Statements ---- */
 
@@ -196,6 +196,11 @@ enum statement {
     STMT_VOLUME_USES,
     STMT_VOLUME_DISK,
     STMT_VOLUME_TOTALS,
+    STMT_BACKUP_ADD,
+    STMT_BACKUP_REMOVE,
+    STMT_BACKUP_LIST,
+    STMT_BACKUP_LAST,
+    STMT_BACKUP_DISK,
     STMT_TAINT_REMOVE,
     STMT_TIMER_PUT,
     STMT_TIMER_LIST,

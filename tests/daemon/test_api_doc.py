@@ -77,8 +77,13 @@ def prepare(daemon, route, line, where):
     if "$B" in line:  # one that waits for its files
         copy = {"what": "copy", "make": True, "archive": 0, "to": "/x", "as_file": True, "key": "1"}
         names["B"] = daemon.post("/v1/images/builds", {"base": "small", "steps": [copy]})["id"]
-    if route.endswith("/image"):
+    if "/backups" in route:
+        make_tar(where / "small.tar")
+        daemon.request("POST", "/v1/images", (where / "small.tar").read_bytes(), name="small")
+    if route.endswith("/image") or "/backups" in route:
         names["M"] = daemon.machine(image="small")
+    if "$K" in line or route.endswith("/backups/prune"):
+        names["K"] = daemon.post(f"/v1/machines/{names['M']}/backups")["id"]
     if "/net/rules/" in line:
         daemon.post(f"/v1/machines/{names['M']}/net/rules", {"target": "example.com"})
     if "/secrets" in line or "/grants" in line:

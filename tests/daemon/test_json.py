@@ -108,6 +108,7 @@ secret rm --json kept -> name
 login ls --json -> logins[]
 login rm --json claude -> name
 volume ls --json -> volumes[]
+backup ls --json -> backups[]
 image ls --json -> images[]
 image show --json small -> id
 image tag --json small second -> id
@@ -175,6 +176,9 @@ secret show --json none -> not_found
 login rm --json codex -> not_found
 login claude --json -> invalid
 volume show --json none -> not_found
+backup --json nobody -> not_found
+backup verify --json none -> not_found
+backup forget --json none -> not_found
 volume rm --json none -> not_found
 image show --json none -> not_found
 image rm --json none -> not_found

@@ -46,7 +46,7 @@ if not ROOTLESS:  # volumes require root
     CHANGES["volume rm"] = ["volume", "rm", "VOLUME"], r"deleted volume 'kept'"
 # Print the id, number, state, list or text of what they made or changed, on standard output.
 PRINT = {"agent", "console", "new", "fork", "snap", "rewind", "pause", "resume", "stop", "hibernate", "move", "reinstall", "timer", "net", "expose", "forward", "grant", "token", "image", "store", "ship", "do", "run",
-         "exec", "sh", "ssh", "mcp", "serve", "secret", "volume", "login", "desktop"}
+         "exec", "sh", "ssh", "mcp", "serve", "secret", "volume", "backup", "login", "desktop"}
 READ = {"ls", "show", "serial", "logs", "steps", "diff", "stats", "health", "top", "pending", "events", "grants", "doctor", "e2b", "audit", "completion", "version", "help", "cell", "wast"}
 
 

@@ -10,7 +10,7 @@ from carrel import ROOTLESS, TOP
 PAGES = sorted([*(TOP / "docs/tutorial").glob("*.md"), *(TOP / "docs/howto").glob("*.md")])
 # What a page needs besides a shell; without a row, no daemon and no network.
 PLACES = {"from-docker": "online", "network-and-approvals": "online", "secrets": "online", "databases": "with_postgres",
-          "images": "with_rootfs", "remote": "with_ssh", "volumes": "with_volumes",
+          "images": "with_rootfs", "backups": "with_rootfs", "remote": "with_ssh", "volumes": "with_volumes",
           "sdk": "with_sdk", "e2b": "with_e2b", "ssh": "with_sshd", "desktop": "with_desktop"}
 
 

@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 
 PROGRAMS = ["sh", "cat", "ls", "id", "env", "pwd", "rm", "mkdir", "echo", "stat", "sleep", "readlink", "touch", "cp", "mv", "ln", "chmod", "chown",
-            "mkfifo", "rmdir", "sha256sum", "sort"]
+            "mkfifo", "rmdir", "sha256sum", "sort", "dd"]
 ARCH = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
 
 

@@ -758,6 +758,50 @@ class Timers(TypedDict):
     timers: List["Timer"]
 
 
+class BackupPruneRequest(TypedDict):
+    # number of backups to keep, the newest ones
+    keep: int
+
+
+BackupRestoreRequest = TypedDict("BackupRestoreRequest", {
+    # name of the new machine (default: none)
+    "as": NotRequired[str],
+})
+
+
+class Backup(TypedDict):
+    id: str
+    # id of the machine
+    machine: str
+    # name of the machine when the backup was made
+    name: NotRequired[str]
+    # when it was complete, in milliseconds since 1970
+    created_ms: int
+    # files, directories and links in it
+    files: int
+    # bytes of its files
+    bytes: int
+    # bytes that it added to the store: the rest is in earlier backups
+    written_bytes: int
+
+
+class Backups(TypedDict):
+    backups: List["Backup"]
+
+
+class BackupVerified(TypedDict):
+    id: str
+    # files that were read
+    packs: int
+    # bytes that were read
+    bytes: int
+
+
+class BackupForgotten(TypedDict):
+    # number of backups that were deleted
+    forgotten: int
+
+
 class ExecRequest(TypedDict):
     # program and arguments; exclusive with `command`
     argv: NotRequired[List[str]]

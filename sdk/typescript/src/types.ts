@@ -728,6 +728,49 @@ export interface Timers {
   timers: Timer[];
 }
 
+export interface BackupPruneRequest {
+  /** number of backups to keep, the newest ones */
+  keep: number;
+}
+
+export interface BackupRestoreRequest {
+  /** name of the new machine (default: none) */
+  as?: string;
+}
+
+export interface Backup {
+  id: string;
+  /** id of the machine */
+  machine: string;
+  /** name of the machine when the backup was made */
+  name?: string;
+  /** when it was complete, in milliseconds since 1970 */
+  created_ms: number;
+  /** files, directories and links in it */
+  files: number;
+  /** bytes of its files */
+  bytes: number;
+  /** bytes that it added to the store: the rest is in earlier backups */
+  written_bytes: number;
+}
+
+export interface Backups {
+  backups: Backup[];
+}
+
+export interface BackupVerified {
+  id: string;
+  /** files that were read */
+  packs: number;
+  /** bytes that were read */
+  bytes: number;
+}
+
+export interface BackupForgotten {
+  /** number of backups that were deleted */
+  forgotten: number;
+}
+
 export interface ExecRequest {
   /** program and arguments; exclusive with `command` */
   argv?: string[];
@@ -1770,6 +1813,18 @@ export interface Operations {
   volume_remove: { params: { volume: string }; body: undefined; answer: Done; event: never };
   /** Make a snapshot of a volume that no machine has; a token needs the scope admin */
   volume_snap: { params: { volume: string }; body: VolumeSnapRequest; answer: Volume; event: never };
+  /** Back up the files of a machine; only what changed since the last backup is stored */
+  backup_take: { params: { machine: string }; body: undefined; answer: Backup; event: never };
+  /** Delete all but the newest backups of a machine */
+  backup_prune: { params: { machine: string }; body: BackupPruneRequest; answer: BackupForgotten; event: never };
+  /** List backups, newest first */
+  backup_list: { params: { machine?: string }; body: undefined; answer: Backups; event: never };
+  /** Read a whole backup and compare it with its hashes */
+  backup_verify: { params: { backup: string }; body: undefined; answer: BackupVerified; event: never };
+  /** Create a machine with the files of a backup */
+  backup_restore: { params: { backup: string }; body: BackupRestoreRequest; answer: Machine; event: never };
+  /** Delete a backup, and files that no other backup needs */
+  backup_forget: { params: { backup: string }; body: undefined; answer: BackupForgotten; event: never };
   /** Create an image from the machine or one of its steps */
   image_snap: { params: { machine: string }; body: ImageRequest; answer: Image; event: never };
   /** List images by name */
@@ -1978,6 +2033,12 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   volume_show: ["GET", "/v1/volumes/{volume}"],
   volume_remove: ["DELETE", "/v1/volumes/{volume}"],
   volume_snap: ["POST", "/v1/volumes/{volume}/snapshots"],
+  backup_take: ["POST", "/v1/machines/{machine}/backups"],
+  backup_prune: ["POST", "/v1/machines/{machine}/backups/prune"],
+  backup_list: ["GET", "/v1/backups"],
+  backup_verify: ["POST", "/v1/backups/{backup}/verify"],
+  backup_restore: ["POST", "/v1/backups/{backup}/restore"],
+  backup_forget: ["DELETE", "/v1/backups/{backup}"],
   image_snap: ["POST", "/v1/machines/{machine}/image"],
   image_list: ["GET", "/v1/images"],
   image_import: ["POST", "/v1/images"],

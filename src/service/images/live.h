@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include <jansson.h>
+
 #include "service/service.h"
 #include "store/images.h"
 
@@ -25,6 +27,9 @@ void live_image_free(struct live_image *i);
 /* a name that the owner gave the image, or else the beginning of its id */
 const char *live_image_name(const struct live_image *i);
 const struct exec_defaults *live_image_defaults(const struct live_image *i);
+
+/* The configuration that an image of the machine has, as JSON; the caller owns it. */
+json_t *live_image_text(const struct live *l);
 
 /*
  * Finds an image of the caller by name or id. A caller with scope admin finds images of all owners.

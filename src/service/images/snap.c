@@ -233,6 +233,10 @@ static void no_room(void *arg) {
     (void)arg;
 }
 
+json_t *live_image_text(const struct live *l) {
+    return make_config(l, &(struct image_request){.name = NULL});
+}
+
 void service_image_snap(struct service *s, const struct caller *who, const char *machine,
                         const struct image_request *r, service_image_fn *done, void *arg,
                         struct image_snap **handle) {
