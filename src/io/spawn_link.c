@@ -18,6 +18,8 @@
 #include "base/program_id.h"
 #include "io/launch.h"
 
+enum { DEATHS_MAX = 3 }; /* of a spawner that starts, before the host is to blame */
+
 int spawn_try_connect(const struct place *place, struct err *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -49,13 +51,18 @@ static int spawn_link_start(const struct place *place, void (**waiting)(void), s
 }
 
 int spawn_connect(const struct place *place, void (*waiting)(void), struct err *err) {
-    /* A spawner that is exiting may hold its lock a moment longer: try again. */
+    int deaths = 0;
+    /*
+     * A spawner that is exiting may hold its lock a moment longer: try again. One that was killed
+     * while it started is started again, too.
+     */
     for (int attempt = 0; attempt < 50; attempt++) {
         int fd = spawn_try_connect(place, err);
         if (fd >= 0 || !err || err->code != ERR_NOT_FOUND)
             return fd;
         if (spawn_link_start(place, &waiting, err) < 0) {
-            if (err->code != ERR_BUSY)
+            bool died = err->code == ERR_INTERNAL && ++deaths < DEATHS_MAX;
+            if (err->code != ERR_BUSY && !died)
                 return err_wrap(err,
                                 "cannot start the spawner (carrel-spawn, which creates machines)");
             usleep(20000);

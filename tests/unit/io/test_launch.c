@@ -6,6 +6,7 @@
 
 #include "base/defer.h"
 #include "io/launch.h"
+#include "io/spawn_link.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
 
@@ -91,6 +92,38 @@ static void a_program_that_ends_at_once_is_an_error(void **state) {
     assert_non_null(strstr(err.text, "ended before it was ready"));
 }
 
+/* It ends by a signal at its first starts, and refuses after that. */
+static int connect_to_dying(int deaths, int *ret_starts, struct err *err) {
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct place place = make_place(&dir);
+    struct stat st;
+    char path[PLACE_SIZE + 16];
+    snprintf(path, sizeof(path), "%s/carrel-spawn", dir.path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+    assert_true(dprintf(fd,
+                        "#!/bin/sh\nprintf x >>'%s/starts'\n"
+                        "[ $(wc -c <'%s/starts') -gt %d ] || kill -9 $$\nprintf 'Eno room' >&3\n",
+                        dir.path, dir.path, deaths) > 0);
+    close(fd);
+    int r = spawn_connect(&place, NULL, err);
+    snprintf(path, sizeof(path), "%s/starts", dir.path);
+    assert_int_equal(stat(path, &st), 0);
+    *ret_starts = (int)st.st_size;
+    return r;
+}
+
+static void a_spawner_that_is_killed_while_it_starts_is_started_again(void **state) {
+    (void)state;
+    struct err err = {0};
+    int starts;
+    assert_int_equal(connect_to_dying(1, &starts, &err), -1);
+    assert_int_equal(starts, 2);
+    assert_non_null(strstr(err.text, "no room"));
+    assert_int_equal(connect_to_dying(100, &starts, &err), -1);
+    assert_int_equal(starts, 3);
+    assert_non_null(strstr(err.text, "ended before it was ready"));
+}
+
 /* The code of a refusal crosses the pipe, so that the starter decides by it and not by the words.
  */
 static void a_refusal_keeps_its_code(void **state) {
@@ -122,4 +155,5 @@ static void a_refusal_keeps_its_code(void **state) {
 UNIT_MAIN(cmocka_unit_test(a_starter_with_many_descriptors_starts_it),
           cmocka_unit_test(a_starter_without_standard_streams_starts_it),
           cmocka_unit_test(a_program_that_ends_at_once_is_an_error),
+          cmocka_unit_test(a_spawner_that_is_killed_while_it_starts_is_started_again),
           cmocka_unit_test(a_refusal_keeps_its_code))
