@@ -128,6 +128,47 @@ def test_keys_reach_the_pages_and_the_rows(tab, daemon):
     tab.until("location.hash === '#/machines'")
 
 
+FOCUS = "document.activeElement"
+
+
+def test_the_keyboard_begins_in_a_dialog_and_comes_back(tab, daemon):
+    machine = daemon.machine(name="keyed")
+    tab.focus("button:text('New machine')")
+    tab.key("Enter")
+    tab.until(f"{FOCUS}.closest('label')?.textContent.startsWith('Name')")
+    tab.click("dialog button:text('Cancel')")
+    tab.until(f"{FOCUS}.textContent === 'New machine'")
+    tab.key("g")
+    tab.key("r")
+    tab.until(f"location.hash === '#/runs' && {FOCUS}.id === 'main'")  # not behind the list of pages
+    tab.key("n")
+    tab.until(f"{FOCUS}.closest('label')?.textContent.startsWith('Task')")
+    tab.key("Escape")
+    tab.until(f"{FOCUS}.id === 'main'")
+    tab.evaluate(f"location.hash = '#/machines/{machine}'")
+    tab.click("button:text('Delete')")
+    tab.until(f"{FOCUS}.closest('dialog') && {FOCUS}.textContent === 'Cancel'")  # it cannot be undone
+    tab.key("Enter")
+    tab.until(f"{FOCUS}.textContent === 'Delete'")
+    assert [m["id"] for m in daemon.machines()] == [machine]
+
+
+def test_a_number_that_is_none_creates_no_machine(tab, daemon):
+    tab.click("text=New machine")
+    processors = "label:has-text('Processors') input"
+    for wrong in ("1e", "-1"):
+        tab.fill(processors, "")
+        tab.focus(processors)
+        tab.type(wrong)
+        tab.click("dialog button:text('Create')")
+        tab.until(f"{FOCUS}.matches(':invalid')")
+    assert daemon.machines() == []
+    tab.fill(processors, "0.5")
+    tab.click("dialog button:text('Create')")
+    tab.gone("dialog")
+    assert [m["limits"]["cpus"] for m in daemon.machines()] == [0.5]
+
+
 def test_the_first_load_is_small(tab, daemon):
     daemon.machine(name="first")
     tab.reload()

@@ -1,5 +1,5 @@
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { pending, pendingWatch } from "./approvals";
 import { connected, eventsRun } from "./events";
 import { pages } from "./pages";
@@ -46,6 +46,15 @@ function Frame() {
     document.title = [subject.value, page.title, "Carrel"].filter(Boolean).join(" · ");
   }, [page, subject.value]);
   useEffect(() => setMenu(false), [route.value]);
+  // Another page begins at its top, for the eye, the Tab key and a screen reader.
+  const place = href([page.path, ...parts]);
+  const placeBefore = useRef(place);
+  useEffect(() => {
+    if (placeBefore.current === place) return;
+    placeBefore.current = place;
+    window.scrollTo(0, 0);
+    document.getElementById("main")?.focus({ preventScroll: true });
+  }, [place]);
   return (
     <div class="frame">
       <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>
@@ -54,6 +63,9 @@ function Frame() {
       <header class="top">
         <button type="button" class="menu quiet" aria-label="Pages" aria-expanded={menu} onClick={() => setMenu(!menu)}>☰</button>
         <strong>Carrel</strong>
+        {waiting > 0 && (
+          <a class="waits badge warn" href={href(["approvals"])} aria-label={`Approvals: ${waiting} waiting`}>{waiting}</a>
+        )}
         {!connected.value && <span class="lost" role="alert">Connection lost. Trying again…</span>}
         <span class="space" />
         <span class="who" title="Owner of this session">{who.value?.owner}</span>

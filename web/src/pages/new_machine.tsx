@@ -77,7 +77,7 @@ export function NewMachine({ close }: { close: () => void }) {
         </select>
       </Field>
       <Field label="Memory" hint="such as 512M or 4G"><input value={wish.mem} onInput={set("mem")} /></Field>
-      <Field label="Processors"><input inputMode="decimal" value={wish.cpus} onInput={set("cpus")} /></Field>
+      <Field label="Processors"><input type="number" min="0" step="any" value={wish.cpus} onInput={set("cpus")} /></Field>
       <Field label="Delete after" hint="such as 30m or 8h; empty: never"><input value={wish.ttl} onInput={set("ttl")} /></Field>
       <Field label="Directory" hint="of this host, granted as a copy; it must be below a root of carrel.conf">
         <input value={wish.dir} onInput={set("dir")} placeholder="/srv/projects/shop" />

@@ -11,10 +11,26 @@ interface DialogProps {
   wide?: boolean;
 }
 
+/** Where the keyboard begins: the first field, or the action; Cancel if the action cannot be undone. */
+function begin(dialog: HTMLDialogElement): void {
+  const wanted = ["[autofocus]", "form :is(input:not([type=checkbox]), select, textarea)", "footer .primary", "footer button"];
+  for (const what of wanted) {
+    const found = dialog.querySelector<HTMLElement>(what);
+    if (found) return found.focus();
+  }
+}
+
 export function Dialog({ title, close, children, wide }: DialogProps) {
   const ref = useRef<HTMLDialogElement>(null);
   useEffect(() => {
+    const before = document.activeElement;
     ref.current?.showModal();
+    if (ref.current) begin(ref.current);
+    return () => requestAnimationFrame(() => {
+      if (document.activeElement !== document.body) return; // the next page or dialog has the focus
+      const back = before?.isConnected && before !== document.body ? before : document.getElementById("main");
+      (back as HTMLElement | null)?.focus({ preventScroll: true });
+    });
   }, []);
   return (
     <dialog ref={ref} class={wide ? "wide" : ""} aria-label={title} onClose={close}>
