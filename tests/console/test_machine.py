@@ -17,6 +17,7 @@ def test_a_step_is_shown_gone_back_to_and_forked(tab, daemon, box):
     tab.click("section button:text('Rewind')")
     tab.click("dialog button:text('Rewind')")
     tab.reads("Back at step 1.")
+    tab.shown(".step:has-text('rewind to 1')")
     assert daemon.exec(box, "cat note")["stdout"] == "first\n"
     tab.click(".step:has-text('echo second')")
     tab.click("section button:text('Fork')")
@@ -66,6 +67,8 @@ def test_a_step_is_named_later_and_loses_its_name(tab, daemon, box):
 # ---- terminals ----
 
 SCREEN = "document.querySelector('.xterm-rows')?.innerText"
+CUT = """(([outer, inner]) => Math.max(0, inner.bottom - outer.bottom))(
+    ['.shell', '.xterm'].map((s) => document.querySelector(s).getBoundingClientRect()))"""
 
 
 def test_a_terminal_runs_what_is_typed_and_outlives_the_page(tab, daemon, box):
@@ -74,6 +77,7 @@ def test_a_terminal_runs_what_is_typed_and_outlives_the_page(tab, daemon, box):
     tab.click(".xterm")
     tab.type("echo $((6 * 7))-is-it; stty size\n")
     tab.until(f"{SCREEN}.includes('42-is-it')")
+    assert tab.evaluate(CUT) == 0
     tab.reload()
     tab.until(f"{SCREEN}?.includes('42-is-it')")
     tab.click(".xterm")

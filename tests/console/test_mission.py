@@ -81,7 +81,7 @@ def test_from_an_empty_page_to_a_verified_journal(owner, browser, projects, tmp_
         page.gone(".pending")
 
         visit(page, "Runs")
-        page.click(".row:has-text('Make the greeting polite.')")
+        page.click(".row:has-text('Make the greeting polite.'):has-text('shop')")
         page.shown(".report:has-text('It greets politely.')")
         page.click("text=Review changes")
         page.shown(".file[aria-label=greeting] .added:has-text('polite')")

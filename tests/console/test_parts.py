@@ -31,8 +31,9 @@ def test_a_save_does_not_overwrite_what_somebody_else_wrote(tab, daemon, box):
     tab.fill("textarea", "mine")
     daemon.exec(box, "echo theirs >note")
     tab.click("button:text('Save')")
-    tab.shown(".toast.bad")
+    tab.shown(".toast.bad:has-text('The file has changed since it was opened')")
     assert daemon.exec(box, "cat note")["stdout"] == "theirs\n"
+    assert tab.inputValue("textarea") == "mine"
 
 
 def test_files_go_up_and_come_down(tab, daemon, box):
@@ -142,6 +143,7 @@ def test_a_preview_shows_the_port_and_keeps_it_out_of_the_page(tab, daemon, box)
     tab.click("[aria-label='Preview of port 8000'] button:text('Close')")
     tab.gone("iframe")
     tab.click("text=Log out")
+    tab.reads("You are logged out.")
     assert tab.evaluate("sessionStorage.length") == 0
     assert all("sandboxed" in fault for fault in tab.faults())  # what the page tried, and the browser refused
 

@@ -87,11 +87,12 @@ def test_a_run_goes_on_in_the_page_after_a_restart_of_the_daemon(tab, daemon):
 
 def test_a_reload_in_the_middle_keeps_what_waits(tab, daemon):
     run = start(daemon, {"turn": 0, "calls": [{"tool": "ask", "arguments": {"question": "Go on?"}}]}, {"calls": [finish()]})
-    machine = daemon.machine(net=[{"action": "ask", "target": "http://a.invalid:80"}])
+    machine = daemon.machine(name="asks-for-a", net=[{"action": "ask", "target": "http://a.invalid:80"}])
     daemon.post(f"/v1/machines/{machine}/execs", {"command": "curl -s -m 60 http://a.invalid/", "background": True})
     visit(tab, "approvals")
     tab.shown(".pending pre:has-text('GET http://a.invalid:80/')")
     tab.reload()
+    tab.shown(f".pending a[href='#/machines/{machine}']:text('asks-for-a')")
     tab.click(".pending:has-text('a.invalid') button:text('Approve once')")
     tab.gone(".pending:has-text('a.invalid')")
     visit(tab, "runs", run)

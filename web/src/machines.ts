@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { listAll } from "./api";
 import { onEvent, onReturn } from "./events";
 import type { Machine } from "./types";
+import { shown } from "./ui/format";
 
 const TOGETHER_MS = 150;
 
@@ -39,4 +40,9 @@ export function machinesWatch(): () => void {
     clearTimeout(timer);
     timer = 0;
   };
+}
+
+/** The name of a machine, or its id if it has none or is not known. Needs machinesWatch(). */
+export function machineName(id: string): string {
+  return shown(machines.value?.find((m) => m.id === id)?.name || id);
 }

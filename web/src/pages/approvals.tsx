@@ -2,6 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { type Decision, decide, notifies, notifySet, type PendingItem, pending, pendingAt, pendingError,
   pendingText } from "../approvals";
+import { machineName, machinesWatch } from "../machines";
 import { href } from "../router";
 import { Act, Badge, Empty, Loading, Problem } from "../ui/basics";
 import { bytes, duration, shown } from "../ui/format";
@@ -58,7 +59,7 @@ function Move({ item }: { item: PendingItem }) {
 
 function approveMove(item: PendingItem): void {
   confirmDialog(
-    `Make ${item.machine} a vm`,
+    `Make ${machineName(item.machine)} a vm`,
     "All processes of the machine end, and it boots a kernel of its own.",
     "Move",
     () => send(item, { decision: "approve" }, "The machine is a vm now."),
@@ -94,7 +95,7 @@ function Item({ item, current }: { item: PendingItem; current: boolean }) {
     <section class={`panel pending ${current ? "current" : ""}`} aria-label={pendingText(item)} aria-current={current}>
       <div class="bar">
         <Badge kind="warn">{item.moves ? "move to a vm" : item.protocol}</Badge>
-        <a href={href(["machines", item.machine])}>{item.machine}</a>
+        <a href={href(["machines", item.machine])} title={item.machine}>{machineName(item.machine)}</a>
         {(item.waiting ?? 0) > 1 && <span class="soft">{item.waiting} connections</span>}
         <span class="space" />
         <Left item={item} />
@@ -119,6 +120,7 @@ function Item({ item, current }: { item: PendingItem; current: boolean }) {
 
 export function Approvals() {
   const [at, setAt] = useState(0);
+  useEffect(machinesWatch, []);
   const items = pending.value;
   const current = Math.min(at, (items?.length ?? 1) - 1);
   const item = items?.[current];

@@ -1,7 +1,7 @@
 // Review: what machines want to hand over, and the decision about it.
 import { useEffect, useState } from "preact/hooks";
 import { jsonLines } from "../api";
-import { machines, machinesWatch } from "../machines";
+import { machineName, machines, machinesWatch } from "../machines";
 import { order, reviewsRead } from "../orders";
 import { go, href } from "../router";
 import { sessionRefresh, who } from "../session";
@@ -52,11 +52,6 @@ async function known(): Promise<Known[]> {
     if (!before || before.state === "pending" || row.state !== "pending") newest.set(key, row);
   }
   return [...newest.values()].reverse();
-}
-
-function machineName(id: string): string {
-  const found = machines.value?.find((m) => m.id === id);
-  return shown(found?.name || id);
 }
 
 /** Without the command nobody reads or writes the owner's files, so there is nothing to compare with. */

@@ -1,7 +1,7 @@
 // All runs, and the form that starts one.
 import { useEffect, useState } from "preact/hooks";
 import { api } from "../api";
-import { machines, machinesWatch } from "../machines";
+import { machineName, machines, machinesWatch } from "../machines";
 import { go } from "../router";
 import { Act, Badge, Empty, Field, Loading, Problem } from "../ui/basics";
 import { FormDialog, openDialog } from "../ui/dialog";
@@ -19,7 +19,7 @@ const columns: Column<Run>[] = [
   { title: "Task", width: "minmax(10rem, 4fr)", show: (r) => <strong>{shown(r.task)}</strong> },
   { title: "State", width: "7rem", show: (r) => <Badge kind={stateKind(r)}>{r.status ?? r.state}</Badge> },
   { title: "Model", width: "minmax(6rem, 1fr)", wide: true, show: (r) => shown(r.model) },
-  { title: "Machine", width: "9.5rem", wide: true, show: (r) => r.machine },
+  { title: "Machine", width: "9.5rem", wide: true, show: (r) => machineName(r.machine) },
   { title: "Turns", width: "4rem", wide: true, show: (r) => r.turns },
   { title: "Tokens", width: "5rem", wide: true, show: (r) => r.tokens.toLocaleString("en") },
   { title: "Time", width: "4rem", wide: true, show: (r) => duration(r.wall_ms) },
@@ -119,6 +119,7 @@ function RunList() {
   const { data, error } = useLoad((signal) => api.get<{ runs: Run[] }>("/v1/runs", { limit: 200 }, signal), [],
     (e) => e.type.startsWith("run"));
   const [filter, setFilter] = useState("");
+  useEffect(machinesWatch, []);
   const start = () => openDialog((close) => <NewRun machine="" close={close} />);
   useKeys([
     { keys: "n", what: "Start a run", run: start },
@@ -126,7 +127,7 @@ function RunList() {
   ]);
   const wanted = filter.toLowerCase();
   const rows = (data?.runs ?? []).filter((r) =>
-    [r.id, r.task, r.model, r.machine, r.state, r.status].some((t) => t?.toLowerCase().includes(wanted)));
+    [r.id, r.task, r.model, r.machine, machineName(r.machine), r.state, r.status].some((t) => t?.toLowerCase().includes(wanted)));
   return (
     <>
       <div class="bar">

@@ -45,7 +45,11 @@ function options(p: Props, width: number, lib: typeof uPlot): uPlot.Options {
         stroke: token(COLOURS[i % COLOURS.length]!),
         ...(p.bars ? { fill: token(COLOURS[i % COLOURS.length]!) } : {}),
         width: 1.5,
-        value: (_u: uPlot, n: number | null) => (n === null ? "–" : p.format(n)),
+        // Without a pointer on the plot, idx is null: then the newest value.
+        value: (u: uPlot, n: number | null, at: number, idx: number | null) => {
+          const value = idx === null ? u.data[at]!.at(-1) : n;
+          return typeof value === "number" ? p.format(value) : "–";
+        },
         ...paths,
       })),
     ],

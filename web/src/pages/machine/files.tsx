@@ -1,7 +1,7 @@
 // Files of a machine: browse, view, edit, upload, download. Content is shown as text or as a picture,
 // never as a page.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { api, download, listAll, request, withQuery } from "../../api";
+import { api, ApiError, download, listAll, request, withQuery } from "../../api";
 import { go, route } from "../../router";
 import type { Entry } from "../../types";
 import { Act, Empty, Field, Loading, Problem } from "../../ui/basics";
@@ -56,7 +56,12 @@ function FileText({ target, path, content, done }: { target: string; path: strin
   const [old] = useState(text);
   if (text === undefined) return <Empty>This file is not text. Download it to look at it.</Empty>;
   const save = async () => {
-    const written = await api.put<{ size: number }>(target, text, { path, if_hash: await hashOf(content) });
+    const write = api.put<{ size: number }>(target, text, { path, if_hash: await hashOf(content) });
+    const written = await write.catch((e) => {
+      if (e instanceof ApiError && e.status === 412)
+        throw new Error("The file has changed since it was opened, so it was not saved. Copy your text, and open the file again.");
+      throw e;
+    });
     toast(`Saved ${bytes(written.size)}.`);
     done();
   };

@@ -44,6 +44,7 @@ function Actions({ machine, path }: PartProps) {
   const asleep = machine.state === "paused" || machine.state === "stopped";
   return (
     <>
+      {machine.kind === "box" && machine.state !== "ended" && <a class="button quiet" href={href(["review", machine.id])}>Review</a>}
       <a class="button quiet" href={href(["audit"], { machine: machine.id })}>Audit</a>
       {running && <Act run={verb("pause")}>Pause</Act>}
       {asleep && <Act class="primary" run={verb("resume")}>Resume</Act>}

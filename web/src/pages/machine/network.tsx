@@ -178,7 +178,7 @@ export function NetworkPart({ machine, path }: PartProps) {
       <section class="panel">
         <h2>Reached and refused</h2>
         <Problem error={seen.error} />
-        {seen.data?.length === 0 && <Empty>It has tried to reach nothing.</Empty>}
+        {seen.data?.length === 0 && <Empty>Nothing was reached or refused yet.</Empty>}
         <ul class="list" aria-label="Reached and refused">
           {(seen.data ?? []).map((p) => (
             <li key={p.verb + p.target}>

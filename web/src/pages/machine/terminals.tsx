@@ -57,7 +57,7 @@ function TerminalView({ path, exec, visible }: { path: string; exec: string; vis
   return (
     <div hidden={!visible}>
       <Problem error={error} />
-      <div class="terminal" ref={ref} />
+      <div class="shell" ref={ref} />
       <p class="soft" role="status">{stateText(state)}</p>
     </div>
   );

@@ -31,6 +31,7 @@ function what(step: Step): string {
 /** A long command is cut, so its words may have no end. */
 function cause(step: Step): string {
   const text = step.what ?? "";
+  if (step.kind === "rewind") return `${causes.rewind} ${text}`;
   if (step.kind !== "exec") return text || causes[step.kind];
   for (const end of ["", '"]', '…"]'])
     try {
