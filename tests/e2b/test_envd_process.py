@@ -239,7 +239,6 @@ def test_clients_that_never_read_cost_little_memory(e2b, daemon):
         daemon.until(all_wait)
         assert len(sandboxes[0].run("head -c 20000000 /dev/zero").stdout) == 20_000_000  # control: it reads
         assert daemon.memory_kb() - before < 100 * 160
-        assert sum(printed()) < 100 * (8 << 20)  # what is kept of each output, in memory of its machine
     finally:
         for s in streams:
             s.close()
