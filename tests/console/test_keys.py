@@ -372,11 +372,38 @@ def test_a_page_cannot_answer_orders(daemon):
     order = page.post("/console/order", {"machine": "m"})["id"]
     assert status_of(page.post, "/console/work") == (401, "denied")
     assert status_of(page.post, "/console/done", {"id": order, "status": 0}) == (401, "denied")
-    token = daemon.post("/v1/tokens", {"scopes": ["read", "run"]})["secret"]
-    assert status_of(Page(daemon.port, token).post, "/console/order", {"machine": "m"})[1] == "denied"
+    for scopes in (["read", "run"], ["read", "run", "admin"]):  # an order writes to any directory of the owner
+        token = daemon.post("/v1/tokens", {"scopes": scopes})["secret"]
+        assert status_of(Page(daemon.port, token).post, "/console/order", {"machine": "m"})[1] == "denied"
     assert daemon.post("/console/work")["order"] == {"machine": "m"}
     daemon.post("/console/done", {"id": order, "status": 3, "output": "said"})
     assert page.post("/console/result", {"id": order}) == {"id": order, "state": "done", "status": 3, "output": "said"}
+
+
+def test_an_order_is_no_larger_than_the_command_reads(daemon):
+    page = daemon.open()
+    daemon.post("/console/work")
+    assert status_of(page.post, "/console/order", {"machine": "m", "only": ["x" * 3000] * 60}) == (429, "limit")
+    assert page.post("/console/order", {"machine": "m", "only": ["x" * 1000] * 60})["id"] == daemon.post("/console/work")["id"]
+
+
+@needs_root
+def test_the_results_of_one_owner_do_not_end_those_of_another(daemon):
+    mine, other = daemon.open(), Peer(daemon, 1001)
+    theirs = daemon.open(other)
+
+    def ordered(page, worker):
+        worker.post("/console/work")
+        order = page.post("/console/order", {"machine": "m"})["id"]
+        worker.post("/console/work")
+        worker.post("/console/done", {"id": order, "status": 0})
+        return order
+
+    result = ordered(mine, daemon)
+    more = [ordered(theirs, other) for _ in range(65)]
+    assert mine.post("/console/result", {"id": result})["state"] == "done"
+    assert status_of(theirs.post, "/console/result", {"id": more[-9]})[0] == 404, "an owner has the newest 8"
+    assert theirs.post("/console/result", {"id": more[-8]})["state"] == "done"
 
 
 @needs_root

@@ -85,38 +85,58 @@ static struct order *order_slot(struct orders *o, const char *owner, size_t *ret
             order_clear(row);
         if (!row->state)
             slot = row;
-        else if (row->state != ORDER_DONE)
+        else
             *ret_count += strcmp(row->owner, owner) == 0;
     }
     return slot;
 }
 
-/* With all slots in use, an order whose result was kept longest makes room. */
-static struct order *order_oldest_done(struct orders *o) {
+/* The order whose result was kept longest makes room. owner: only one of this owner; or NULL. */
+static struct order *order_oldest_done(struct orders *o, const char *owner) {
     struct order *oldest = NULL;
-    for (size_t i = 0; i < ORDERS_MAX; i++)
-        if (o->rows[i].state == ORDER_DONE && (!oldest || o->rows[i].id < oldest->id))
-            oldest = &o->rows[i];
+    for (size_t i = 0; i < ORDERS_MAX; i++) {
+        struct order *row = &o->rows[i];
+        if (row->state == ORDER_DONE && (!owner || strcmp(row->owner, owner) == 0) &&
+            (!oldest || row->id < oldest->id))
+            oldest = row;
+    }
     if (oldest)
         order_clear(oldest);
     return oldest;
+}
+
+/* An order writes to files of the owner, so no token may give one, whatever its scopes. */
+static int order_check(struct service *s, const struct caller *who, const char *body,
+                       struct err *err) {
+    if (authorise(who, RIGHT_SHIP, err) < 0)
+        return -1;
+    if (!who->local) {
+        err_set(err, ERR_DENIED, "only pages of the console order shipments, tokens do not");
+        return err_remedy(err, "run carrel ship on the host of the daemon");
+    }
+    if (strlen(body) > ORDER_BODY_MAX) {
+        err_set(err, ERR_LIMIT, "the order is larger than %d bytes", ORDER_BODY_MAX);
+        return err_remedy(err, "pick fewer files, or all of them");
+    }
+    if (service_order_worker(s, who->owner))
+        return 0;
+    err_set(err, ERR_BUSY, "the command carrel console does not run, which ships as you");
+    return err_remedy(err, "run carrel console in a terminal and leave it running");
 }
 
 int service_order_add(struct service *s, const struct caller *who, const char *body,
                       uint64_t *ret_id, struct err *err) {
     struct orders *o = s->orders;
     size_t count;
-    if (authorise(who, RIGHT_SHIP, err) < 0)
+    if (order_check(s, who, body, err) < 0)
         return -1;
     struct order *slot = order_slot(o, who->owner, &count);
+    if (count >= ORDERS_OF_OWNER)
+        slot = order_oldest_done(o, who->owner);
+    else if (!slot)
+        slot = order_oldest_done(o, NULL);
     if (!slot)
-        slot = order_oldest_done(o);
-    if (!slot || count >= ORDERS_OF_OWNER)
         return err_set(err, ERR_LIMIT, "too many orders of the console wait already");
-    if (!service_order_worker(s, who->owner)) {
-        err_set(err, ERR_BUSY, "the command carrel console does not run, which ships as you");
-        return err_remedy(err, "run carrel console in a terminal and leave it running");
-    }
     *slot = (struct order){.state = ORDER_WAITING,
                            .id = ++o->last_id,
                            .expires_ms = monotonic_ms() + ORDER_LIFE_S * 1000,

@@ -25,7 +25,10 @@ struct order_view {
     const char *output;
 };
 
-/* Adds an order of a page. `busy` if the owner has no worker. */
+/*
+ * Adds an order of a page. `denied` to tokens; `busy` if the owner has no worker. An owner has at
+ * most ORDERS_OF_OWNER, results included: one more ends the oldest result.
+ */
 int service_order_add(struct service *s, const struct caller *who, const char *body,
                       uint64_t *ret_id, struct err *err);
 /* Called by the worker, again and again: false if there is no order for it. */
