@@ -131,6 +131,8 @@ int journal_verify(const char *dir, const uint8_t pubkey[JOURNAL_PUBKEY_BYTES],
 
 /* ---- Reading ---- */
 
+enum { JOURNAL_WORDS_MAX = 16, JOURNAL_WORDS_BYTES = 8 << 10 }; /* of one search */
+
 /* A field that is NULL or 0 matches all records. */
 struct journal_filter {
     int64_t since_ms;
@@ -140,8 +142,8 @@ struct journal_filter {
     const char *machine;
     const char *verb; /* a verb, or a group of verbs: "machine" matches "machine.create" */
     /*
-     * Words between blanks, each of which is part of the record's line, so as JSON writes it;
-     * capitals and small letters of ASCII are equal.
+     * At most JOURNAL_WORDS_MAX words between blanks, each of which is part of the record's line,
+     * so as JSON writes it; capitals and small letters of ASCII are equal.
      */
     const char *text;
     size_t tail;     /* return only this many last matches, at most 100,000 */

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -21,6 +20,8 @@ struct journal_reader {
     uint64_t segment; /* number of the segment that is being read; 0: none yet */
     struct lines lines;
     struct journal_slot slot;
+    char words[JOURNAL_WORDS_BYTES]; /* of the filter, and a line, both in small letters */
+    char lower[JOURNAL_LINE_MAX];
 };
 
 static bool text_matches(const char *wanted, const char *text) {
@@ -32,31 +33,50 @@ static bool verb_matches(const char *wanted, const char *verb) {
     return n == 0 || (strncmp(wanted, verb, n) == 0 && (verb[n] == '\0' || verb[n] == '.'));
 }
 
-static bool contains(const char *word, size_t n, const char *line, size_t len) {
-    for (size_t at = 0; at + n <= len; at++)
-        if (strncasecmp(line + at, word, n) == 0)
-            return true;
-    return false;
+/* Copies a text with small letters, those of ASCII only. */
+static void lower_copy(char *to, const char *from, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        to[i] = from[i] >= 'A' && from[i] <= 'Z' ? (char)(from[i] + ('a' - 'A')) : from[i];
 }
 
-static bool contains_words(const char *words, const char *line, size_t len) {
-    for (size_t n; words && *words; words += n) {
+/* memmem() takes linear time: no choice of words makes a search of the journal slow. */
+static bool contains_words(struct journal_reader *r, const char *line, size_t len) {
+    const char *words = r->words;
+    if (*words)
+        lower_copy(r->lower, line, len);
+    for (size_t n; *words; words += n) {
         words += strspn(words, " ");
         n = strcspn(words, " ");
-        if (!contains(words, n, line, len))
+        if (!memmem(r->lower, len, words, n))
             return false;
     }
     return true;
 }
 
-static bool matches(const struct journal_filter *f, const struct journal_record *r,
-                    const char *line, size_t len) {
+/* Takes the words of the filter in small letters. */
+static int words_take(struct journal_reader *r, struct err *err) {
+    const char *text = r->filter.text ? r->filter.text : "";
+    size_t n = strlen(text), count = 0;
+    for (const char *at = text + strspn(text, " "); *at; at += strspn(at, " "), count++)
+        at += strcspn(at, " ");
+    if (n >= sizeof(r->words) || count > JOURNAL_WORDS_MAX) {
+        err_set(err, ERR_INVALID, "the text to search for has more than %d words or %zu bytes",
+                JOURNAL_WORDS_MAX, sizeof(r->words) - 1);
+        return err_remedy(err, "search for fewer words");
+    }
+    lower_copy(r->words, text, n);
+    return 0;
+}
+
+static bool matches(struct journal_reader *reader, const char *line, size_t len) {
+    const struct journal_filter *f = &reader->filter;
+    const struct journal_record *r = &reader->slot.record;
     bool structural = r->kind == JOURNAL_SEGMENT || r->kind == JOURNAL_HEAD;
     return (f->structural || !structural) && r->seq > f->after_seq &&
            (f->since_ms == 0 || r->time_ms >= f->since_ms) &&
            (f->until_ms == 0 || r->time_ms <= f->until_ms) && text_matches(f->owner, r->owner) &&
            text_matches(f->machine, r->machine) && verb_matches(f->verb, r->verb) &&
-           contains_words(f->text, line, len);
+           contains_words(reader, line, len);
 }
 
 static int seek(struct journal_reader *r, uint64_t segment, uint64_t offset, struct err *err) {
@@ -94,7 +114,7 @@ static int next_here(struct journal_reader *r, const char **ret_line, size_t *re
             return 0;
         if (journal_read_decode(r, *ret_line, *ret_len, err) < 0)
             return -1;
-        if (matches(&r->filter, &r->slot.record, *ret_line, *ret_len))
+        if (matches(r, *ret_line, *ret_len))
             return 1;
     }
 }
@@ -149,6 +169,8 @@ int journal_reader_open(const char *dir, const struct journal_filter *filter,
     r->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int status = r->dir < 0 ? err_sys(err, "cannot open the journal directory '%s'", dir)
                             : segment_range(r->dir, &first, &last, err);
+    if (status == 0)
+        status = words_take(r, err);
     if (status == 0 && last == 0)
         status = err_set(err, ERR_NOT_FOUND, "there is no journal in '%s'", dir);
     if (status == 0)

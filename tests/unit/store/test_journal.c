@@ -676,6 +676,14 @@ static void readers_filter_and_follow(void **state) {
     struct journal_filter after = {.after_seq = at.seq - 3};
     assert_true(count(dir.path, &after, &first) <= 3 && first > at.seq - 3);
 
+    /* A search has few words. */
+    const char *many = "m m m m m m m m m m m m m m m m m", *fewer = many + 2;
+    assert_int_equal(count(dir.path, &(struct journal_filter){.text = fewer}, NULL), 40);
+    struct journal_reader *refused;
+    const struct journal_filter too_many = {.text = many};
+    assert_int_equal(journal_reader_open(dir.path, &too_many, &refused, &err), -1);
+    assert_non_null(strstr(err.text, "more than 16 words"));
+
     /* A reader at the end sees what comes later, over the border of a segment too. */
     struct journal_reader *reader;
     const struct journal_record *r;
