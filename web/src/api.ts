@@ -64,6 +64,21 @@ export async function request(method: string, target: string, o: Options = {}): 
   throw await failure(answer);
 }
 
+/** The bytes of an answer. Throws once there are more than `max`, whatever their size was said to be. */
+export async function contentOf(answer: Response, max: number): Promise<ArrayBuffer> {
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  let size = 0;
+  for (const reader = answer.body!.getReader(); ; ) {
+    const { value, done } = await reader.read();
+    if (done) return new Blob(parts).arrayBuffer();
+    parts.push(value);
+    size += value.length;
+    if (size <= max) continue;
+    await reader.cancel();
+    throw new ApiError(0, "limit", "The content is too large to show. Download it to look at it.");
+  }
+}
+
 async function json<T>(method: string, target: string, o: Options = {}): Promise<T> {
   return (await request(method, target, o)).json() as Promise<T>;
 }

@@ -1,6 +1,6 @@
 // One file of a change set: its flags with their reasons, its difference, its picture.
 import { useEffect, useState } from "preact/hooks";
-import { at, request } from "../api";
+import { at, contentOf, request } from "../api";
 import { archiveFile, imageType } from "../archive";
 import { order, reviewsRead, type Review, type ReviewFile } from "../orders";
 import { Act, Badge } from "../ui/basics";
@@ -16,6 +16,7 @@ const changes: Record<string, [string, string]> = {
 };
 
 const IMAGE_MAX = 16 << 20;
+const ARCHIVE_MAX = 256 << 20; // it is read into memory
 
 function isImage(file: ReviewFile): boolean {
   return /\.(png|jpe?g|gif|webp)$/i.test(file.path) && file.change !== "D" && file.size <= IMAGE_MAX;
@@ -27,7 +28,7 @@ function Picture({ changeset, file }: { changeset: string; file: ReviewFile }) {
   useEffect(() => () => URL.revokeObjectURL(url), [url]);
   const load = async () => {
     const archive = await request("GET", at`/v1/changesets/${changeset}/archive`);
-    const found = archiveFile(new Uint8Array(await archive.arrayBuffer()), file.path);
+    const found = archiveFile(new Uint8Array(await contentOf(archive, ARCHIVE_MAX)), file.path);
     const type = found && imageType(found);
     if (!type) throw new Error("This file is not a PNG, JPEG, GIF or WebP image.");
     setUrl(URL.createObjectURL(new Blob([found], { type })));

@@ -5,7 +5,7 @@ import { who } from "../session";
 import { Act, Badge } from "../ui/basics";
 import { DiffView } from "../ui/diff";
 import { FormDialog, openDialog } from "../ui/dialog";
-import { count, shown } from "../ui/format";
+import { count, shown, shownText } from "../ui/format";
 import { useKeys } from "../ui/keys";
 import { FileView } from "./review_file";
 import { type Choice, choiceOf, type Picked, shipOrder } from "./review_pick";
@@ -72,7 +72,7 @@ function Shipped({ review, undone }: { review: Review; undone: (output: string) 
 function Repository({ review }: { review: Review }) {
   return (
     <>
-      {review.log && <><h3>Commits</h3><pre>{review.log}</pre></>}
+      {review.log && <><h3>Commits</h3><pre>{shownText(review.log)}</pre></>}
       {review.diff_left_out && <p class="warning">The difference is too long to be shown here: use carrel ship {review.changeset}.</p>}
       {!!review.uncommitted?.length && (
         <details>

@@ -5,7 +5,7 @@ import { onReturn } from "../events";
 import { href } from "../router";
 import { Act, Badge, Field, Loading, Problem } from "../ui/basics";
 import { FormDialog, openDialog } from "../ui/dialog";
-import { count, duration, shown, time } from "../ui/format";
+import { count, duration, shown, shownText, time } from "../ui/format";
 import { useLoad } from "../ui/load";
 import { type Call, type Conversation, conversationAdd, conversationNew, type Entry, type RunEvent,
   type Try } from "./transcript";
@@ -87,7 +87,7 @@ function CallEntry({ call }: { call: Call }) {
       </summary>
       {call.fallback && <p class="soft">{shown(call.fallback)}</p>}
       <h3>Arguments</h3>
-      <pre>{pretty(call.arguments)}</pre>
+      <pre>{shownText(pretty(call.arguments))}</pre>
       {!waits && <><h3>Result</h3><pre>{pretty(call.result!)}</pre></>}
     </details>
   );

@@ -13,6 +13,11 @@ export function shownLine(text: string): string {
   return text.split("\t").map(shown).join("\t");
 }
 
+/** The same for a text of several lines. */
+export function shownText(text: string): string {
+  return text.split("\n").map(shownLine).join("\n");
+}
+
 export function bytes(n: number | undefined): string {
   if (n === undefined) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

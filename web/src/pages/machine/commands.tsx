@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { api, jsonLines, withQuery } from "../../api";
 import type { Exec, ExecEvent } from "../../types";
 import { Act, Badge, Empty, Loading, Problem } from "../../ui/basics";
-import { ago, commandLine, duration, shown, time } from "../../ui/format";
+import { ago, commandLine, duration, shown, shownText, time } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import type { PartProps } from "./machine";
 
@@ -154,7 +154,7 @@ export function Commands({ machine, path }: PartProps) {
               {running && <Act run={() => api.post(`${path}/execs/${exec.id}/signal`, { signal: "INT" })}>Interrupt</Act>}
               {running && <Act class="danger" run={() => api.remove(`${path}/execs/${exec.id}`)}>Kill</Act>}
             </div>
-            <pre>{commandLine(exec.argv)}</pre>
+            <pre>{shownText(commandLine(exec.argv))}</pre>
             <Problem error={exec.error ? new Error(exec.error) : undefined} />
             {exec.terminal ? (
               <Empty>This command has a terminal: see the tab Terminals while it runs.</Empty>

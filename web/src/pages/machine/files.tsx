@@ -1,7 +1,7 @@
 // Files of a machine: browse, view, edit, upload, download. Content is shown as text or as a picture,
 // never as a page.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { api, ApiError, download, listAll, request, withQuery } from "../../api";
+import { api, ApiError, contentOf, download, listAll, request, withQuery } from "../../api";
 import { go, route } from "../../router";
 import type { Entry } from "../../types";
 import { Act, Empty, Field, Loading, Problem } from "../../ui/basics";
@@ -85,10 +85,11 @@ function FileText({ target, path, content, done }: { target: string; path: strin
 function FileView({ target, path, close }: { target: string; path: string; close: () => void }) {
   const type = pictureType(path);
   const { data, error, reload } = useLoad(async (signal) => {
-    const { size } = await api.get<Entry>(`${target}/stat`, { path }, signal);
-    if (size > (type ? PICTURE_MAX : VIEW_MAX)) return { size };
+    const { size } = await api.get<Entry>(`${target}/stat`, { path, follow: true }, signal);
+    const max = type ? PICTURE_MAX : VIEW_MAX;
+    if (size > max) return { size };
     const answer = await request("GET", withQuery(target, { path }), { signal });
-    return { size, content: await answer.arrayBuffer(), read: Date.now() };
+    return { size, content: await contentOf(answer, max), read: Date.now() };
   }, [path]);
   const name = path.split("/").at(-1)!;
   return (

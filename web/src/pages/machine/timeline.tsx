@@ -7,7 +7,7 @@ import type { Change, Diff, Machine, Step } from "../../types";
 import { Act, Badge, Empty, Field, Loading, Problem } from "../../ui/basics";
 import { FormDialog, openDialog } from "../../ui/dialog";
 import { DiffView } from "../../ui/diff";
-import { ago, bytes, commandLine, count, shown, time } from "../../ui/format";
+import { ago, bytes, commandLine, count, shown, shownText, time } from "../../ui/format";
 import { useKeys } from "../../ui/keys";
 import { useLoad } from "../../ui/load";
 import { toast } from "../../ui/toast";
@@ -244,8 +244,8 @@ export function Timeline({ machine, path }: PartProps) {
               <Act class="danger" disabled={!step.restorable} run={rewind}>Rewind</Act>
               <Act disabled={!step.restorable} run={fork}>Fork</Act>
             </div>
-            {step.name && <p><Badge kind="good">{step.name}</Badge></p>}
-            <pre>{cause(step)}</pre>
+            {step.name && <p><Badge kind="good">{shown(step.name)}</Badge></p>}
+            <pre>{shownText(cause(step))}</pre>
             {!step.restorable && <p class="warning">It cannot be restored: {step.reason}</p>}
             {step.restorable && <StepChanges key={step.id} path={path} step={step} steps={steps} sides={sides} />}
           </section>

@@ -23,6 +23,7 @@ function firstMessage(socket: WebSocket): Promise<ArrayBuffer> {
 
 /** Shows the desktop and sends input. Connects again until it is stopped. */
 export class Watched {
+  private socket: WebSocket | undefined;
   private rfb: RFB | undefined;
   private over = false;
   private timer = 0;
@@ -53,12 +54,15 @@ export class Watched {
     this.over = true;
     clearTimeout(this.timer);
     this.rfb?.disconnect();
+    this.socket?.close(); // noVNC does not have it before the desktop speaks
   }
 
   private async connect(): Promise<void> {
     this.tell("connecting");
     try {
       const socket = await openSocket(`${this.path}/desktop/watch`);
+      this.socket = socket;
+      if (this.over) return socket.close();
       const first = await firstMessage(socket);
       if (this.over) return socket.close();
       this.show(socket);
