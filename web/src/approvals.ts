@@ -73,6 +73,7 @@ function notify(items: PendingItem[]): void {
 export async function pendingLoad(): Promise<void> {
   try {
     const items = (await api.get<{ pending: PendingItem[] }>("/v1/pending")).pending;
+    items.sort((a, b) => a.since_ms - b.since_ms); // a new one moves no other one
     notify(items);
     pendingAt.value = Date.now();
     pending.value = items;

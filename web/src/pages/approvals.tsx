@@ -5,7 +5,7 @@ import { type Decision, decide, notifies, notifySet, type PendingItem, pending, 
 import { machineName, machinesWatch } from "../machines";
 import { href } from "../router";
 import { Act, Badge, Empty, Loading, Problem } from "../ui/basics";
-import { bytes, duration, shown } from "../ui/format";
+import { bytes, duration, shown, shownText } from "../ui/format";
 import { confirmDialog } from "../ui/dialog";
 import { useKeys } from "../ui/keys";
 import { toast } from "../ui/toast";
@@ -108,7 +108,7 @@ function Item({ item, current }: { item: PendingItem; current: boolean }) {
       {item.first && (
         <details>
           <summary>First bytes</summary>
-          <pre>{item.first}</pre>
+          <pre>{shownText(item.first)}</pre>
         </details>
       )}
       {item.approved
@@ -119,20 +119,25 @@ function Item({ item, current }: { item: PendingItem; current: boolean }) {
 }
 
 export function Approvals() {
-  const [at, setAt] = useState(0);
+  const [at, setAt] = useState(""); // the id of a request, so that another one in its place is not meant
   useEffect(machinesWatch, []);
   const items = pending.value;
-  const current = Math.min(at, (items?.length ?? 1) - 1);
+  const current = items?.findIndex((p) => p.id === at) ?? -1;
   const item = items?.[current];
+  const move = (by: number) => setAt(items?.[Math.max(0, Math.min(current + by, items.length - 1))]?.id ?? "");
+  const next = () => setAt(pending.value?.find((p) => !p.approved)?.id ?? "");
+  useEffect(() => {
+    if (!at && items?.length) setAt(items[0]!.id);
+  }, [at, items]);
   const act = (how: Decision, said: string) => () => {
     if (item?.moves && how.decision === "approve") return how.always ? undefined : approveMove(item);
     const refuses = item?.moves && how.decision === "deny";
     const fits = item && (refuses || (!item.approved && item.protocol !== "question" && !(how.always && !item.always)));
-    if (fits) send(item, how, said).catch((e: Error) => toast(e.message, "bad"));
+    if (fits) send(item, how, said).then(next, (e: Error) => toast(e.message, "bad"));
   };
   useKeys([
-    { keys: "j", what: "Next request", run: () => setAt(Math.min(current + 1, (items?.length ?? 1) - 1)) },
-    { keys: "k", what: "Previous request", run: () => setAt(Math.max(current - 1, 0)) },
+    { keys: "j", what: "Next request", run: () => move(1) },
+    { keys: "k", what: "Previous request", run: () => move(-1) },
     { keys: "a", what: "Approve the request once", run: act({ decision: "approve" }, "Approved.") },
     { keys: "A", what: "Approve it always", run: act({ decision: "approve", always: true }, "Approved.") },
     { keys: "d", what: "Refuse the request", run: act({ decision: "deny" }, "Refused.") },

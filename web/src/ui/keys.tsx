@@ -1,6 +1,7 @@
 // Keyboard shortcuts: one key, or `g` and a key for a page. They are off while text is typed.
 import { useEffect } from "preact/hooks";
 import { Dialog, openDialog } from "./dialog";
+import { toast } from "./toast";
 
 interface Shortcut {
   keys: string; // "r", or "g m" for two keys in a row
@@ -22,18 +23,44 @@ export function useKeys(rows: Shortcut[]): void {
   });
 }
 
+/**
+ * Where the user types, until the user goes elsewhere. A machine can take it away in the middle of a word: by
+ * the end of its desktop, or of a question. The rest of the word then goes to the page, and is no shortcut.
+ * A page in a frame can do the same: it may give the keyboard to the page around it.
+ */
+let typed: Element | null = null;
+
+function typedWatch(): void {
+  const take = (e: KeyboardEvent) => {
+    if (!(e.target instanceof Element) || e.target === document.body) return;
+    const types = e.target.closest("input, textarea, .xterm, .desktop") && !e.target.closest("dialog");
+    const over = e.key === "Enter" && e.target.matches("input");
+    typed = types && !over ? e.target : null;
+  };
+  document.addEventListener("keydown", take, true);
+  document.addEventListener("pointerdown", () => (typed = null), true);
+  window.addEventListener("blur", () => (typed = document.querySelector("iframe") ?? typed));
+}
+
+function typedIsGone(): boolean {
+  if (!typed || (typed.isConnected && !typed.matches("iframe"))) return false;
+  toast("The keys of this page wait until you click in it or press Tab: what you typed in has lost the keyboard.", "bad");
+  return true;
+}
+
 function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.closest("input, textarea, select, dialog, .xterm") !== null);
 }
 
 export function keysStart(): void {
+  typedWatch();
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented || isTyping(e.target)) return;
     const both = Date.now() - firstAt < 1500 ? `${first} ${e.key}` : "";
     const row = shortcuts.get(both) ?? shortcuts.get(e.key);
     first = row ? "" : e.key;
     firstAt = Date.now();
-    if (!row) return;
+    if (!row || typedIsGone()) return;
     e.preventDefault();
     row.run();
   });
