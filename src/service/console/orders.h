@@ -12,7 +12,6 @@ enum {
     ORDERS_MAX = 64,
     ORDERS_OF_OWNER = 8,
     ORDER_BODY_MAX = 64 << 10,
-    ORDER_OUTPUT_MAX = 4 << 20,
     ORDER_LIFE_S = 600,
     ORDER_WORKER_S = 5, /* a worker that asked within this time is there */
 };
