@@ -100,7 +100,7 @@ def with_volumes(alone):
 
 @pytest.fixture
 def with_desktop(alone):
-    if lacking := [p for p in ("Xtigervnc", "openbox", "xterm", "xwininfo", "chromium") if not shutil.which(p)]:
+    if lacking := [p for p in ("Xtigervnc", "openbox", "xterm", "xprop", "chromium") if not shutil.which(p)]:
         pytest.skip(f"not installed, so machines of the image 'host' do not have it: {', '.join(lacking)}")
     return alone
 

@@ -68,6 +68,6 @@ def test_a_machine_that_is_deleted_meanwhile_is_no_harm(daemon):
         asked = subprocess.Popen([PROGRAM, "health", m], env=daemon.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         removed = subprocess.Popen([PROGRAM, "rm", m], env=daemon.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         out, _ = asked.communicate(timeout=60)
-        assert asked.returncode in (1, 125), out
+        assert asked.returncode in (1, 125) or "the machine is ending" in out, out
     removed.communicate(timeout=60)
     assert daemon.machine()

@@ -259,9 +259,26 @@ static void restore_created(void *arg, const struct machine_view *view, const st
     restore_over(r, view);
 }
 
-static struct given given_of(const json_t *details, const char *name) {
+static uint64_t amount_of(const json_t *details, const char *name) {
     json_int_t n = json_integer_value(json_object_get(details, name));
-    return (struct given){.value = n > 0 ? (uint64_t)n : 0, .is = n > 0};
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+static struct given given_if(uint64_t value) {
+    return (struct given){.value = value, .is = value > 0};
+}
+
+/* A default of the old machine is no wish: this host may be one that cannot enforce it. */
+static struct limits_request limits_of(const struct conf *conf, const json_t *details, bool vm) {
+    const struct machine_row row = {.mem_bytes = amount_of(details, "mem"),
+                                    .cpu_milli = amount_of(details, "cpus"),
+                                    .pids = amount_of(details, "pids"),
+                                    .disk_bytes = amount_of(details, "disk")};
+    const struct machine_limits wished = row_limits(conf, &row);
+    return (struct limits_request){.mem = given_if(vm ? row.mem_bytes : wished.mem_bytes),
+                                   .cpus = given_if(row.cpu_milli),
+                                   .pids = given_if(vm ? 0 : wished.pids),
+                                   .disk = given_if(vm ? row.disk_bytes : wished.disk_bytes)};
 }
 
 static void restore_create(struct restoring *r) {
@@ -270,12 +287,7 @@ static void restore_create(struct restoring *r) {
     struct machine_request q = {.kind = kind, .image = r->image, .name = r->name};
     uint8_t hash[SHA256_BYTES] = {0};
     struct err err;
-    q.limits.mem = given_of(r->details, "mem");
-    q.limits.cpus = given_of(r->details, "cpus");
-    q.limits.pids = given_of(r->details, "pids");
-    q.limits.disk = given_of(r->details, "disk");
-    if (kind && strcmp(kind, "vm") == 0)
-        q.limits.pids.is = false;
+    q.limits = limits_of(r->job.service->conf, r->details, kind && strcmp(kind, "vm") == 0);
     if (taint && *taint &&
         store_taint_put(r->job.service->store, r->job.who.owner, "image", r->image, taint,
                         wall_ms(), &err) < 0) {
