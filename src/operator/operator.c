@@ -12,6 +12,7 @@
 #include "operator/inner.h"
 #include "operator/word.h"
 #include "service/models/models.h"
+#include "service/review/changesets.h"
 #include "service/rights.h"
 #include "service/runs.h"
 
@@ -178,6 +179,10 @@ static int take_up(struct live_run *l, const struct caller *who, const struct te
     snprintf(l->who.owner, sizeof(l->who.owner), "%s", l->run.start.owner);
     l->is_try = is_try(l->run.start.parent);
     l->is_child = l->run.start.parent && !l->is_try;
+    const char *machine = *l->run.start.machine ? l->run.start.machine : NULL;
+    if (e.kind == RUN_RETURN &&
+        service_review_returned(o->service, who, l->run.start.owner, machine, id, err) < 0)
+        return -1;
     return live_note(l, "run.resume", err);
 }
 

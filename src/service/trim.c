@@ -12,7 +12,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/logs.h"
-#include "service/review/changesets.h"
+#include "service/review/changeset_events.h"
 #include "service/state.h"
 
 enum {
@@ -29,6 +29,7 @@ struct trimming {
     int64_t ended_before_ms;
     uint64_t journal_first; /* first journal segment (file) to keep; 0: keep all */
     bool changesets;        /* check change sets in this round */
+    struct changesets_dropped dropped;
     bool forgotten;
     struct err err;
 };
@@ -39,7 +40,7 @@ static void trim_files(void *arg) {
     for (size_t i = 0; i < t->machines.count; i++)
         logs_drop(s->place->home, t->machines.ids[i]);
     if (t->changesets)
-        changesets_trim(s->place->home, t->ended_before_ms);
+        changesets_trim(s->place->home, t->ended_before_ms, &t->dropped);
     t->forgotten = !t->journal_first || store_forget(s->store, t->journal_first, &t->err) == 0;
 }
 
@@ -52,6 +53,8 @@ static void trim_rows(void *arg) {
     if (t->machines.count &&
         store_machine_trim(s->store, t->ended_before_ms, t->machines.count, &count, &t->err) < 0)
         log_line(LOG_WARN, "service", "delete old machines: %s", t->err.text);
+    changesets_dropped_tell(s, &t->dropped);
+    free(t->dropped.rows);
     s->trim_again_ms = count ? 0 : loop_now_ms(s->loop) + TRIM_EVERY_MS;
     s->trimming = NULL;
     id_list_done(&t->machines);

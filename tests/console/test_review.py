@@ -198,3 +198,40 @@ def test_a_comment_returns_the_work_to_the_model(page, daemon, tmp_path):
     page.fill("dialog textarea", "try again")
     page.click("dialog button:text('Send')")
     daemon.until(lambda: "try again" in daemon.request("GET", f"/v1/runs/{run['id']}/transcript", raw=True).decode())
+
+
+def test_the_list_of_reviews_follows_what_others_do(page, daemon, machine, project):
+    """One row per directory, without a reload: frozen, frozen again, returned, shipped elsewhere, and undone."""
+    def freeze():
+        return daemon.post(f"/v1/machines/{machine}/changesets", {"path": "/home/user/project", "changes_only": True})["id"]
+
+    def decide(changeset, action, **fields):
+        return daemon.post(f"/v1/changesets/{changeset}/ship",
+                           {"action": action, "target": str(project), "sha256": "0" * 64, "files": 1, **fields})["record"]
+
+    def row(changeset, state):
+        return f".row:has-text('{changeset}'):has-text('work'):has-text('{project}'):has-text('{state}')"
+
+    visit(page, "review")
+    page.shown("h1:has-text('Review')")
+    first = freeze()
+    page.shown(row(first, "pending"))
+    page.click(row(first, "pending"))
+    page.shown(file("new"))
+    again = freeze()
+    page.reads(f"frozen again: {again} is newer")
+    visit(page, "review")
+    page.shown(row(again, "pending"))
+    assert page.count(f".row:has-text('{project}')") == 1
+    decide(again, "shipped", intent=decide(again, "ship"))
+    page.shown(row(again, "shipped"))
+    freeze()
+    freeze()
+    assert daemon.exec(machine, "echo more >>/home/user/project/new")["exec"]["status"] == 0
+    changed = freeze()
+    page.shown(row(changed, "pending"))
+    page.shown(row(again, "shipped"))
+    assert page.count(f".row:has-text('{project}')") == 2, "equal content that was shipped already needs no decision"
+    decide(changed, "shipped", intent=decide(changed, "ship"))
+    decide(changed, "undone", intent=decide(changed, "undo"))
+    page.shown(row(changed, "undone"))

@@ -9,6 +9,7 @@ import pytest
 
 from carrel import BUILD
 from daemon import Refused, signal_all
+from test_events import past
 
 
 def failing_sync(d, flag):
@@ -43,7 +44,7 @@ def test_what_ended_long_ago_is_forgotten_with_its_output(fresh):
     d = fresh(conf="[daemon]\nended_keep = 1s\n")
     kept = d.machine()
     d.exec(kept, "echo kept")
-    d.post(f"/v1/machines/{kept}/changesets", {"path": "/home/user"})
+    c = d.post(f"/v1/machines/{kept}/changesets", {"path": "/home/user"})["id"]
     frozen = d.home / "changesets"
     assert os.listdir(frozen)
     gone = [d.machine() for _ in range(3)]
@@ -55,6 +56,9 @@ def test_what_ended_long_ago_is_forgotten_with_its_output(fresh):
     d.until(lambda: set(os.listdir(logs)) == {kept}, seconds=40)
     d.until(lambda: [m["id"] for m in d.machines(state="all")] == [kept])
     d.until(lambda: os.listdir(frozen) == [], seconds=40)
+    dropped = d.until(lambda: past(d, after=0, type="changeset.dropped"))
+    noted = [json.loads(line) for line in d.request("GET", "/v1/audit", raw=True, verb="review.drop").splitlines()]
+    assert [(r["machine"], r["detail"]) for r in noted] == [(e[2]["machine"], e[2]["detail"]) for e in dropped] == [(kept, {"changeset": c})]
 
 
 def test_the_journal_is_pruned_from_its_front_and_still_proves(fresh):

@@ -609,3 +609,23 @@ def test_a_bundle_that_is_none_is_refused(gated, repo, bundle, count_attack):
     assert gated.exec(box, "ls asked", cwd="/home/user")["stdout"] == "asked\n", "the fake git made no bundle"
     untouched(repo, repo.parent / "mark")
     count_attack()
+
+
+def test_an_unchanged_repository_is_frozen_to_the_same_archive(gated, repo):
+    """So that a list of reviews can see that nothing is new. A change of a file or a new commit is seen."""
+    box = new(gated, repo)
+    archives = []
+
+    def frozen(line):
+        assert gated.exec(box, line, cwd="/home/user/proj")["exec"]["status"] == 0
+        time.sleep(1.1)  # git counts seconds
+        carrel(gated, "ship", box)
+        records = gated.request("GET", "/v1/audit", raw=True, verb="review.freeze", machine=box).splitlines()
+        detail = [json.loads(r) for r in records if b"changeset" in r][-1]["detail"]
+        assert (detail["kind"], detail["home"], detail["slice"], detail["ref"]) == ("repo", str(repo), "/home/user/proj", "main")
+        archives.append(detail["sha256"])
+
+    for line in ("true", "true", "echo two >>a.txt; echo new >b.txt", "true", f"git add -A && {AGENT} commit -qm work && echo more >c.txt", "touch a.txt", "rm c.txt"):
+        frozen(line)
+    a, b, c, d, e, f, g = archives
+    assert a == b and c == d and e == f and len({a, c, e, g}) == 4

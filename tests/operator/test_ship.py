@@ -14,6 +14,7 @@ import pages
 from carrel import PROGRAM, ROOTLESS, TOP
 from daemon import Refused
 from runs import Runs, call, finish, run, turns
+from test_events import past
 
 
 @pytest.fixture
@@ -511,6 +512,7 @@ def test_work_is_returned_with_a_comment(carrel, daemon, machine, project):
     done = carrel("ship", "work", "--return", "Please call it better.")
     assert done.returncode == 0 and f"run {view['id']} continues" in done.stdout, done
     view = runs.wait(view["id"], "ended")
+    assert view["id"] in [e[2]["detail"]["run"] for e in past(daemon, after=0, type="changeset.returned")]
     assert view["report"]["summary"] == "Better." and daemon.exec(machine, "cat a")["stdout"] == "better\n"
     events = runs.transcript(view["id"])
     assert [e["event"] for e in events].count("end") == 2

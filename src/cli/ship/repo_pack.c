@@ -20,6 +20,9 @@ enum { LISTED_MAX = 500, LISTED_BYTES = 24576, BODY_MAX = 1 << 17 };
  * once, with a copy of the index. If that fails, the commits are packed alone. The bundle leaves
  * out the newest of the owner's commits $2 that the machine has, and all before it. git makes no
  * empty bundle; then a file has the commit of HEAD.
+ *
+ * The times of the new commit and of the files are not the present time, so that an unchanged
+ * repository gives the same archive again.
  */
 static const char pack_script[] =
     "set -e; umask 077; tmp=$1.tmp repo=$1.tmp/repo made= rest= known= nl='\n'\n"
@@ -27,6 +30,8 @@ static const char pack_script[] =
     "set_ref() { git -c core.hooksPath=/dev/null update-ref \"$@\"; }\n"
     "trap 'code=$?; test -z \"$made\" || set_ref -d $ref || :\n"
     "  test $code = 0 || rm -rf \"$tmp\"' EXIT\n"
+    "GIT_AUTHOR_DATE=$(git log -1 --format=%cd --date=raw 2>/dev/null) || :\n"
+    "export GIT_AUTHOR_DATE GIT_COMMITTER_DATE=\"$GIT_AUTHOR_DATE\"\n"
     /*
      * The files were those of commit $base when the clone was made. The index had those of $cloned,
      * if that is not empty, and $tmp/loose lists the files that it lacked.
@@ -118,7 +123,8 @@ static const char pack_script[] =
     "git bundle create -q \"$1/" REPO_BUNDLE "\" HEAD $rest $known || {\n"
     "  test -n \"$known\" && test -z \"$(git rev-list -n 1 HEAD $rest $known)\"\n"
     "  git rev-parse HEAD >\"$1/" REPO_UNCHANGED "\"\n"
-    "}\n";
+    "}\n"
+    "touch -t 200001010000 \"$1\"/* \"$1\"\n";
 
 /* The arguments $3 and $4 of pack_script. */
 struct listed {

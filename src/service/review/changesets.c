@@ -18,6 +18,7 @@
 #include "base/fs/baseline.h"
 #include "base/fs/dir.h"
 #include "base/fs/folder.h"
+#include "service/review/changeset_events.h"
 #include "service/review/changeset_files_inner.h"
 #include "service/rights.h"
 #include "service/taint.h"
@@ -86,8 +87,30 @@ static bool is_ours(const char *name) {
     return id_valid(name, n, 'c') || id_valid(name, n, 'g');
 }
 
+/* Notes the change set whose metadata file is about to be deleted. False: the list is full. */
+static bool drop_note(int dir, const char *name, struct changesets_dropped *ret) {
+    size_t n = strcspn(name, ".");
+    if (strcmp(name + n, WORDS) != 0)
+        return true;
+    if (ret->count == CHANGESETS_DROPPED_MAX)
+        return false;
+    int fd DEFER_CLOSE = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    json_t *words DEFER(json_decrefp) = fd < 0 ? NULL : json_loadfd(fd, 0, NULL);
+    const char *owner = json_string_value(json_object_get(words, "owner"));
+    const char *machine = json_string_value(json_object_get(words, "machine"));
+    if (!owner || !machine || n >= ID_SIZE)
+        return true;
+    ret->rows = xrealloc(ret->rows, ret->count + 1, sizeof(*ret->rows));
+    struct changeset_dropped *row = &ret->rows[ret->count++];
+    *row = (struct changeset_dropped){0};
+    memcpy(row->id, name, n);
+    snprintf(row->machine, sizeof(row->machine), "%s", machine);
+    snprintf(row->owner, sizeof(row->owner), "%s", owner);
+    return true;
+}
+
 /* Deletes metadata files last, because age_of() needs them for the other files. */
-void changesets_trim(const char *home, int64_t before_ms) {
+void changesets_trim(const char *home, int64_t before_ms, struct changesets_dropped *ret) {
     char path[CHANGESET_PATH];
     snprintf(path, sizeof(path), "%s/changesets", home);
     DIR *dir DEFER(dir_close) = opendir(path);
@@ -95,7 +118,8 @@ void changesets_trim(const char *home, int64_t before_ms) {
         rewinddir(dir);
         for (struct dirent *e; (e = readdir(dir));)
             if (is_ours(e->d_name) && !strstr(e->d_name, WORDS) == !last &&
-                age_of(dirfd(dir), e->d_name) < before_ms / 1000)
+                age_of(dirfd(dir), e->d_name) < before_ms / 1000 &&
+                drop_note(dirfd(dir), e->d_name, ret))
                 unlinkat(dirfd(dir), e->d_name, 0);
     }
 }
@@ -321,6 +345,8 @@ void service_changeset_database(struct service *s, const struct caller *who, con
 struct shipping {
     struct service *service;
     struct caller who;
+    json_t *words;
+    const char *event; /* what watchers are told when it is over, or NULL */
     char id[ID_SIZE], sha256[CHANGESET_HEX];
     uint64_t record;
     char *now; /* baseline lines of the shipped or restored files, or NULL */
@@ -355,7 +381,11 @@ static void ship_flush(void *arg) {
 static void ship_flushed(void *arg) {
     struct shipping *f = arg;
     const struct ship_view view = {f->id, f->sha256, f->record};
+    const struct changeset_view set = view_of(f->service, f->id, f->words);
+    if (!f->failed && f->event)
+        changeset_tell(f->service, &set, f->event);
     f->done(f->arg, f->failed ? NULL : &view, f->failed ? &f->err : NULL);
+    json_decref(f->words);
     free(f->now);
     free(f);
 }
@@ -409,5 +439,8 @@ void service_ship(struct service *s, const struct caller *who, const char *id,
     }
     if (r->now && changesets_is_over(r))
         f->now = xstrdup(r->now);
+    if (changesets_is_over(r))
+        f->event = r->action[0] == 's' ? "changeset.shipped" : "changeset.undone";
+    f->words = TAKE(words);
     loop_work(s->loop, ship_flush, ship_flushed, f);
 }

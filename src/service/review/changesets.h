@@ -42,11 +42,27 @@ struct freeze_request {
     const char *slice; /* path in the machine of the grant that it changes; NULL: the same path */
     bool changes_only; /* of a granted directory, freeze only what the machine changed */
 };
+/* Records that the work of a machine of `owner` was returned to its run with a comment. */
+int service_review_returned(struct service *s, const struct caller *who, const char *owner,
+                            const char *machine, const char *run, struct err *err);
+
 void service_freeze(struct service *s, const struct caller *who, const char *machine,
                     const struct freeze_request *r, service_changeset_fn *done, void *arg);
 
-/* Deletes change sets that were frozen before that time. It blocks: call it on a worker. */
-void changesets_trim(const char *home, int64_t before_ms);
+/* Change sets that were deleted. */
+struct changeset_dropped {
+    char id[ID_SIZE], machine[ID_SIZE], owner[STORE_NAME_SIZE];
+};
+struct changesets_dropped {
+    struct changeset_dropped *rows;
+    size_t count;
+};
+enum { CHANGESETS_DROPPED_MAX = 1000 };
+/*
+ * Deletes change sets that were frozen before that time, at most CHANGESETS_DROPPED_MAX a call, and
+ * adds them to the list. It blocks: call it on a worker.
+ */
+void changesets_trim(const char *home, int64_t before_ms, struct changesets_dropped *ret);
 
 /* Receives a change set. fd: its archive; the receiver closes fd. The view is valid only during the
  * call. */

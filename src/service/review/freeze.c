@@ -22,6 +22,7 @@
 #include "service/exec/tool_run.h"
 #include "service/grants/live.h"
 #include "service/review/baselines.h"
+#include "service/review/changeset_events.h"
 #include "service/review/changeset_files_inner.h"
 #include "service/review/image_files.h"
 #include "service/review/pack.h"
@@ -85,16 +86,18 @@ static struct changeset_view view_of(const struct freezing *f) {
 
 static void freeze_finish(struct freezing *f) {
     struct journal_record what = freeze_record_of(f);
-    char detail[160];
+    struct buf detail DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
     const struct err *err = f->failed ? &f->err : NULL;
-    snprintf(detail, sizeof(detail), "{\"changeset\":\"%s\",\"sha256\":\"%s\"}", f->id, f->sha256);
-    what.detail = err ? NULL : detail;
+    const struct changeset_view view = view_of(f);
+    changeset_detail(&view, &detail);
+    what.detail = err ? NULL : detail.data;
     what.bytes = f->bytes;
     if (f->intent)
         note_result(f->service, &f->who, &what, f->intent, err);
-    const struct changeset_view view = view_of(f);
     if (err)
         changeset_remove(f->service, f->id);
+    else
+        changeset_tell(f->service, &view, "changeset.frozen");
     f->done(f->arg, err ? NULL : &view, err);
     close_fd(&f->fd);
     close_fd(&f->base);

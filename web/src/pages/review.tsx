@@ -5,7 +5,7 @@ import { machineName, machines, machinesWatch } from "../machines";
 import { order, reviewsRead } from "../orders";
 import { go, href } from "../router";
 import { sessionRefresh, who } from "../session";
-import type { AuditRecord } from "../types";
+import type { AuditRecord, HostEvent } from "../types";
 import { Act, Badge, Empty, Field, Loading, Problem } from "../ui/basics";
 import { FormDialog, openDialog } from "../ui/dialog";
 import { ago, shown } from "../ui/format";
@@ -16,42 +16,70 @@ import { toast } from "../ui/toast";
 import { ChangeSetView } from "./review_set";
 import "./review.css";
 
-interface Known {
-  changeset: string;
-  machine: string;
-  time: number;
-  sha256: string;
-  state: "pending" | "shipped" | "undone";
-}
-
 interface Detail {
   changeset?: string;
   sha256?: string;
-  action?: string;
+  name?: string; // of the machine
+  path?: string;
+  slice?: string;
+  kind?: string;
+  home?: string;
+  ref?: string;
+}
+
+interface Known extends Detail {
+  changeset: string;
+  machine: string;
+  time: number;
+  state: "pending" | "returned" | "shipped" | "undone";
+  instead?: Known; // a newer freeze of the same, or one with the same content that was decided about
 }
 
 const REFRESH_MS = 3000;
 
-/** The newest of equal change sets, with what the journal says about them. */
+const isOpen = (row: Known) => row.state === "pending" || row.state === "returned";
+
+/** Nobody needs to decide about a change set that was frozen again, or whose content was shipped. */
+function findObsolete(all: Iterable<Known>): void {
+  const last = new Map<string, Known>(); // by machine and directory
+  for (const row of all) {
+    const key = `${row.machine} ${row.slice ?? row.path ?? row.sha256}`;
+    const before = last.get(key);
+    if (before && !isOpen(before) && isOpen(row) && before.sha256 === row.sha256) {
+      row.instead = before;
+      continue;
+    }
+    if (before && isOpen(before)) before.instead = row;
+    last.set(key, row);
+  }
+}
+
+/** All change sets, newest first, with what the journal says about them. */
 async function known(): Promise<Known[]> {
   const all = new Map<string, Known>();
   for await (const r of jsonLines<AuditRecord>("GET", "/v1/audit?verb=review&tail=1000")) {
     const detail = (r.detail ?? {}) as Detail;
+    if (r.verb === "review.return")
+      for (const row of all.values()) if (row.machine === r.machine && row.state === "pending") row.state = "returned";
     if (!detail.changeset) continue;
     const row = all.get(detail.changeset);
     if (r.verb === "review.freeze")
-      all.set(detail.changeset, {
-        changeset: detail.changeset, machine: r.machine ?? "", time: r.time, sha256: detail.sha256 ?? "", state: "pending",
-      });
+      all.set(detail.changeset, { ...detail, changeset: detail.changeset, machine: r.machine ?? "", time: r.time, state: "pending" });
+    else if (r.verb === "review.drop") all.delete(detail.changeset);
     else if (row && r.kind === "result") row.state = r.verb === "review.ship" ? "shipped" : "undone";
   }
-  const newest = new Map<string, Known>();
-  for (const row of all.values()) {
-    const key = `${row.machine} ${row.sha256}`;
-    const before = newest.get(key);
-    if (!before || before.state === "pending" || row.state !== "pending") newest.set(key, row);
-  }
-  return [...newest.values()].reverse();
+  findObsolete(all.values());
+  return [...all.values()].reverse();
+}
+
+const isReview = (e: HostEvent) => e.type.startsWith("changeset.");
+
+/** What a change set is of, in the machine and on the host. */
+function subjectOf(k: Detail): string {
+  const at = shown(k.slice ?? k.path ?? "");
+  if (k.kind === "repo") return `repository ${shown(k.home ?? "")}${k.ref ? ` (${shown(k.ref)})` : ""}`;
+  if (k.home) return `${at} of ${shown(k.home)}`;
+  return at || "—";
 }
 
 /** Without the command nobody reads or writes the owner's files, so there is nothing to compare with. */
@@ -69,10 +97,11 @@ function NeedsCommand() {
   );
 }
 
-const kinds = { pending: "warn", shipped: "good", undone: "" };
+const kinds = { pending: "warn", returned: "", shipped: "good", undone: "" };
 
 const columns: Column<Known>[] = [
-  { title: "Machine", width: "minmax(8rem, 2fr)", show: (k) => <strong>{machineName(k.machine)}</strong> },
+  { title: "Machine", width: "minmax(8rem, 2fr)", show: (k) => <strong>{k.name ? shown(k.name) : machineName(k.machine)}</strong> },
+  { title: "Directory or repository", width: "minmax(8rem, 4fr)", show: (k) => <span title={subjectOf(k)}>{subjectOf(k)}</span> },
   { title: "Change set", width: "10rem", wide: true, show: (k) => k.changeset },
   { title: "State", width: "6rem", show: (k) => <Badge kind={kinds[k.state]}>{k.state}</Badge> },
   { title: "Frozen", width: "7rem", wide: true, show: (k) => ago(k.time) },
@@ -100,7 +129,8 @@ function Freeze() {
 
 function ReviewList() {
   useEffect(machinesWatch, []);
-  const { data, error } = useLoad(known, [], (e) => e.type.startsWith("changeset") || e.type.startsWith("run"));
+  const { data: all, error } = useLoad(known, [], isReview);
+  const data = all?.filter((k) => !k.instead);
   return (
     <>
       <div class="bar"><h1>Review</h1></div>
@@ -144,13 +174,25 @@ function press(selector: string): void {
   document.activeElement?.closest(".file")?.querySelector<HTMLElement>(selector)?.click();
 }
 
+function Obsolete({ row }: { row: Known | undefined }) {
+  if (!row?.instead) return null;
+  const link = <a href={href(["review", row.instead.changeset])}>{row.instead.changeset}</a>;
+  return (
+    <p class="warning" role="status">
+      {isOpen(row.instead) || row.instead.sha256 !== row.sha256
+        ? <>This directory was frozen again: {link} is newer.</>
+        : <>The same content was {row.instead.state} as {link}.</>}
+    </p>
+  );
+}
+
 function ReviewOne({ subject }: { subject: string }) {
   const [sides, setSides] = useState(window.innerWidth > 1200);
   const ready = !!who.value?.ships;
   const { data, error, reload } = useLoad(
     async (signal) => (ready ? reviewsRead((await order({ machine: subject }, signal)).output) : undefined), [subject, ready]);
-  const sets = useLoad(known, [], (e) => e.type.startsWith("changeset"));
-  const stateOf = (id: string) => sets.data?.find((k) => k.changeset === id)?.state;
+  const sets = useLoad(known, [], isReview);
+  const knownOf = (id: string) => sets.data?.find((k) => k.changeset === id);
   const machine = data?.[0]?.machine ?? (subject.startsWith("m-") ? subject : "");
   const comment = () => openDialog((close) => <Comment machine={machine} close={close} />);
   useEffect(machinesWatch, []);
@@ -175,7 +217,12 @@ function ReviewOne({ subject }: { subject: string }) {
       <Problem error={error} />
       {ready && !data && !error && <Loading />}
       {data?.length === 0 && <Empty>This machine has nothing to ship.</Empty>}
-      {data?.map((r, i) => <ChangeSetView key={r.changeset} review={r} state={stateOf(r.changeset)} sides={sides} first={i === 0} />)}
+      {data?.map((r, i) => (
+        <div key={r.changeset}>
+          <Obsolete row={knownOf(r.changeset)} />
+          <ChangeSetView review={r} state={knownOf(r.changeset)?.state} sides={sides} first={i === 0} />
+        </div>
+      ))}
     </>
   );
 }

@@ -108,7 +108,7 @@ function filesOf(review: Review): ReviewFile[] {
 
 interface SetProps {
   review: Review;
-  state: "pending" | "shipped" | "undone" | undefined; // what the journal says; undefined: not known yet
+  state: "pending" | "returned" | "shipped" | "undone" | undefined; // what the journal says; undefined: not known yet
   sides: boolean;
   first: boolean; // the key S ships this one
 }
