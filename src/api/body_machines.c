@@ -251,7 +251,8 @@ static const struct field stats_view[] = {
      .sub = &tool_count_schema},
 };
 static const char *const health_states[] = {"unknown", "good", "bad", NULL};
-static const char *const health_names[] = {"guest", "disk", "files", "memory", NULL};
+static const char *const health_names[] = {"guest", "disk",   "files",  "memory",
+                                           "units", "upkeep", "backup", NULL};
 static const struct field health_check[] = {
     {"name", SHOW_TEXT, 0, NULL, .required = true, .choices = health_names},
     {"state", SHOW_TEXT, 0, NULL, .required = true, .choices = health_states},
@@ -264,8 +265,9 @@ static const struct field health_view[] = {
     {"state", SHOW_TEXT, 0, "the worst state of the checks", .required = true,
      .choices = health_states},
     {"checks", SHOW_JSON, 0,
-     "guest: it answers; disk and files: space is left; memory: no process "
-     "was killed since the last check",
+     "guest: it answers; disk and files: space is left; memory: no process was killed since the "
+     "last check; units: none of systemd has failed; upkeep: the last runs of its tasks; backup: "
+     "age of the newest",
      .required = true, .sub = &health_check_schema},
 };
 const struct schema health_schema = SCHEMA("Health", char *, health_view);

@@ -1,10 +1,15 @@
 /* Schemas of timers. */
 #include "api/body_fields.h"
 #include "service/timers/timers.h"
+#include "service/timers/upkeep.h"
 
 static const struct field timer_request[] = {
     {"argv", FIELD_TEXTS, AT(struct timer_request, argv), "the command and its arguments",
-     .required = true, .max = TIMER_WORDS_MAX},
+     .max = TIMER_WORDS_MAX},
+    {"task", FIELD_TEXT, AT(struct timer_request, task),
+     "a task of upkeep, instead of argv: install security updates, delete old files, or restart "
+     "failed units of systemd",
+     .choices = upkeep_names},
     {"user", FIELD_TEXT, AT(struct timer_request, user),
      "run as this user (default: that of the image)", .max = TIMER_USER_MAX},
     {"every", FIELD_DURATION, AT(struct timer_request, every),
@@ -23,6 +28,7 @@ static const struct field timer_view[] = {
     {"id", SHOW_TEXT, 0, NULL, .required = true},
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
     {"argv", SHOW_JSON, 0, "the command and its arguments", .required = true, .shape = SHAPE_TEXTS},
+    {"task", SHOW_TEXT, 0, "task of upkeep; argv is empty"},
     {"user", SHOW_TEXT, 0, NULL},
     {"every_ms", SHOW_NUMBER, 0, "time between two runs; left out: it runs once"},
     {"next_ms", SHOW_NUMBER, 0, "time of the next run, in milliseconds since 1970; 0: none",
@@ -33,6 +39,8 @@ static const struct field timer_view[] = {
      .required = true},
     {"last_ms", SHOW_NUMBER, 0, "time of the last run"},
     {"last_exec", SHOW_TEXT, 0, "id of the command of the last run"},
+    {"last_status", SHOW_NUMBER, 0,
+     "exit status of the last run; -1: none; left out: it has not ended"},
     {"error", SHOW_TEXT, 0, "why the last run did not start"},
 };
 const struct schema timer_schema = SCHEMA("Timer", char *, timer_view);

@@ -222,6 +222,9 @@ const char *const schema_steps[] = {
     " manifest TEXT NOT NULL, entries INTEGER NOT NULL, bytes INTEGER NOT NULL,"
     " written INTEGER NOT NULL, details TEXT NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE INDEX backups_machine ON backups(machine, created_ms);",
+
+    /* 29: timers whose command is a task of upkeep. */
+    "ALTER TABLE timers ADD COLUMN task TEXT;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -8,7 +8,7 @@ from daemon import stopped
 
 def health(daemon, machine):
     view = daemon.get(f"/v1/machines/{machine}/health")
-    assert view["machine"] == machine and [c["name"] for c in view["checks"]] == ["guest", "disk", "files", "memory"]
+    assert view["machine"] == machine and [c["name"] for c in view["checks"]] == ["guest", "disk", "files", "memory", "units", "upkeep", "backup"]
     return view["state"], {c["name"]: (c["state"], c["text"]) for c in view["checks"]}
 
 

@@ -643,7 +643,10 @@ class VolumeUse(TypedDict):
 
 TimerRequest = TypedDict("TimerRequest", {
     # the command and its arguments
-    "argv": List[str],
+    "argv": NotRequired[List[str]],
+    # a task of upkeep, instead of argv: install security updates, delete old files, or restart failed
+    # units of systemd
+    "task": NotRequired[Literal["updates", "cleanup", "units"]],
     # run as this user (default: that of the image)
     "user": NotRequired[str],
     # run again and again, at least a minute apart
@@ -736,6 +739,8 @@ class Timer(TypedDict):
     machine: str
     # the command and its arguments
     argv: List[str]
+    # task of upkeep; argv is empty
+    task: NotRequired[str]
     user: NotRequired[str]
     # time between two runs; left out: it runs once
     every_ms: NotRequired[int]
@@ -750,6 +755,8 @@ class Timer(TypedDict):
     last_ms: NotRequired[int]
     # id of the command of the last run
     last_exec: NotRequired[str]
+    # exit status of the last run; -1: none; left out: it has not ended
+    last_status: NotRequired[int]
     # why the last run did not start
     error: NotRequired[str]
 
@@ -1356,12 +1363,14 @@ class Health(TypedDict):
     machine: str
     # the worst state of the checks
     state: Literal["unknown", "good", "bad"]
-    # guest: it answers; disk and files: space is left; memory: no process was killed since the last check
+    # guest: it answers; disk and files: space is left; memory: no process was killed since the last
+    # check; units: none of systemd has failed; upkeep: the last runs of its tasks; backup: age of the
+    # newest
     checks: List["HealthCheck"]
 
 
 class HealthCheck(TypedDict):
-    name: Literal["guest", "disk", "files", "memory"]
+    name: Literal["guest", "disk", "files", "memory", "units", "upkeep", "backup"]
     state: Literal["unknown", "good", "bad"]
     # what was found, for people
     text: str

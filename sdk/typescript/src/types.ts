@@ -616,7 +616,9 @@ export interface VolumeUse {
 
 export interface TimerRequest {
   /** the command and its arguments */
-  argv: string[];
+  argv?: string[];
+  /** a task of upkeep, instead of argv: install security updates, delete old files, or restart failed units of systemd */
+  task?: "updates" | "cleanup" | "units";
   /** run as this user (default: that of the image) */
   user?: string;
   /** run again and again, at least a minute apart */
@@ -706,6 +708,8 @@ export interface Timer {
   machine: string;
   /** the command and its arguments */
   argv: string[];
+  /** task of upkeep; argv is empty */
+  task?: string;
   user?: string;
   /** time between two runs; left out: it runs once */
   every_ms?: number;
@@ -720,6 +724,8 @@ export interface Timer {
   last_ms?: number;
   /** id of the command of the last run */
   last_exec?: string;
+  /** exit status of the last run; -1: none; left out: it has not ended */
+  last_status?: number;
   /** why the last run did not start */
   error?: string;
 }
@@ -1316,12 +1322,12 @@ export interface Health {
   machine: string;
   /** the worst state of the checks */
   state: "unknown" | "good" | "bad";
-  /** guest: it answers; disk and files: space is left; memory: no process was killed since the last check */
+  /** guest: it answers; disk and files: space is left; memory: no process was killed since the last check; units: none of systemd has failed; upkeep: the last runs of its tasks; backup: age of the newest */
   checks: HealthCheck[];
 }
 
 export interface HealthCheck {
-  name: "guest" | "disk" | "files" | "memory";
+  name: "guest" | "disk" | "files" | "memory" | "units" | "upkeep" | "backup";
   state: "unknown" | "good" | "bad";
   /** what was found, for people */
   text: string;

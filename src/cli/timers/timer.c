@@ -18,7 +18,7 @@ enum { DAY_S = 86400, BODY_MAX = 64 << 10 };
 
 struct timer_options {
     uint64_t every, in;
-    const char *at, *user;
+    const char *at, *user, *task;
     bool quiet, json, help;
 };
 
@@ -29,6 +29,7 @@ const struct option_row timer_rows[] = {
     {0, "in", "TIME", OPTION_DURATION, AT(in), "add: time until the first run"},
     {0, "at", "TIME", OPTION_TEXT, AT(at),
      "add: first run at HH:MM or \"YYYY-MM-DD HH:MM\", local time"},
+    {0, "task", "NAME", OPTION_TEXT, AT(task), "add: keep in order: updates, cleanup or units"},
     {'u', "user", "NAME", OPTION_TEXT, AT(user), "add: run as this user (default: the image's)"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "ls: print only ids; rm: print nothing"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
@@ -73,10 +74,14 @@ static int timer_body(const struct timer_options *o, char **command, struct buf 
     if (o->at && timer_time(o->at, &at, err) < 0)
         return -1;
     jot_object(&j, NULL);
-    jot_array(&j, "argv");
+    if (o->task)
+        jot_string(&j, "task", o->task);
+    else
+        jot_array(&j, "argv");
     for (; *command; command++)
         jot_string(&j, NULL, *command);
-    jot_end(&j, ']');
+    if (!o->task)
+        jot_end(&j, ']');
     if (o->user)
         jot_string(&j, "user", o->user);
     if (o->every)
@@ -95,11 +100,13 @@ static int timer_add(struct client *c, char **words, const struct timer_options 
     struct buf body DEFER(buf_done) = BUF(BODY_MAX);
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "POST", .target = target, .body = &body};
-    if (!words[1]) {
+    if (o->task && words[1])
+        return err_set(err, ERR_INVALID, "--task takes no command");
+    if (!o->task && !words[1]) {
         err_set(err, ERR_INVALID, "no command given");
         return err_remedy(err, "carrel timer add --every 1d MACHINE COMMAND [ARG...]");
     }
-    if (!o->every && !o->in && !o->at) {
+    if (!o->task && !o->every && !o->in && !o->at) {
         err_set(err, ERR_INVALID, "no time given");
         return err_remedy(err, "use --every, --in or --at");
     }
@@ -161,6 +168,19 @@ static void print_every(uint64_t ms, char ret[24]) {
     snprintf(ret, 24, s ? "%" PRIu64 "%c" : "-", n, unit);
 }
 
+/* How the last run went. */
+static void print_outcome(const json_t *t) {
+    char text[24] = "-";
+    const json_t *status = json_object_get(t, "last_status");
+    if (*client_text(t, "error"))
+        snprintf(text, sizeof(text), "failed");
+    else if (status && client_number(t, "last_status") >= 0)
+        snprintf(text, sizeof(text), "exit %lld", (long long)client_number(t, "last_status"));
+    else if (client_number(t, "runs"))
+        snprintf(text, sizeof(text), status ? "killed" : "started");
+    table_cell(text, 8);
+}
+
 static void print_timer(const json_t *t) {
     char next[24], every[24];
     const json_t *word;
@@ -170,7 +190,9 @@ static void print_timer(const json_t *t) {
     table_cell(client_text(t, "id"), 14);
     table_cell(next, 16);
     table_cell(every, 6);
-    table_cell(*client_text(t, "error") ? "failed" : client_number(t, "runs") ? "started" : "-", 7);
+    print_outcome(t);
+    if (*client_text(t, "task"))
+        printf("task %s", client_text(t, "task"));
     json_array_foreach(json_object_get(t, "argv"), i, word) {
         if (i)
             putchar(' ');
@@ -197,7 +219,7 @@ static void timer_print(const struct timer_verb *v, const json_t *answer,
     } else if (o->quiet) {
         print_ids(json_object_get(answer, "timers"), "id");
     } else {
-        colour_heading("TIMER           NEXT              EVERY   LAST     COMMAND");
+        colour_heading("TIMER           NEXT              EVERY   LAST      COMMAND");
         json_array_foreach(json_object_get(answer, "timers"), i, t) {
             print_timer(t);
         }

@@ -11,12 +11,16 @@
 #include "base/jot.h"
 #include "machine/guest.h"
 #include "service/asleep.h"
+#include "service/backups/backups.h"
+#include "service/health/units.h"
 #include "service/rights.h"
 #include "service/state.h"
+#include "service/timers/timers.h"
+#include "service/vm/vms.h"
 
 /* SLOW_MS: patience with a guest. FULL_PERMILLE: a disk that is so full needs its owner. */
 enum { SLOW_MS = 5000, FULL_PERMILLE = 950 };
-enum { GUEST, DISK, FILES, MEMORY };
+enum { GUEST, DISK, FILES, MEMORY, UNITS, UPKEEP, BACKUP };
 
 /* One request. It is freed when it was answered, and guest and driver are done with it too. */
 struct health {
@@ -27,6 +31,7 @@ struct health {
     bool asked, measuring;   /* the guest or the driver has not answered yet */
     bool measured;           /* the checks of counters are complete */
     bool heard;              /* the check of the guest is complete */
+    struct units *units;     /* the check of units, while it runs */
     service_health_fn *done; /* NULL: it was called */
     void *arg;
 };
@@ -69,7 +74,7 @@ static void health_tell(struct health *h) {
 }
 
 static void health_answer(struct health *h) {
-    if (!h->measured || !h->heard || !h->done)
+    if (!h->measured || !h->heard || h->units || !h->done)
         return;
     service_health_fn *done = TAKE(h->done);
     for (int i = 0; i < HEALTH_CHECKS; i++)
@@ -177,11 +182,63 @@ static void health_measured(void *arg, const struct machine_stats *stats, const 
     health_answer(h);
 }
 
+/* ---- services, upkeep, backups ---- */
+
+static void health_units(void *arg, const char *failed, const struct err *err) {
+    struct health *h = arg;
+    char text[sizeof(h->view.checks->text)];
+    h->units = NULL;
+    snprintf(text, sizeof(text), "these have failed: %s", failed ? failed : "");
+    if (err)
+        health_set(h, UNITS, HEALTH_UNKNOWN, err->text);
+    else
+        health_set(h, UNITS, *failed ? HEALTH_BAD : HEALTH_GOOD,
+                   *failed ? text : "none has failed");
+    health_answer(h);
+}
+
+static void units_ask(struct health *h) {
+    struct live *l = h->live;
+    bool runs = l->row.state == MACHINE_RUNNING && l->machine && !live_is_asleep(l);
+    if (!live_is_vm(l))
+        health_set(h, UNITS, HEALTH_UNKNOWN, "systemd does not run in a box");
+    else if (!runs)
+        health_set(h, UNITS, HEALTH_UNKNOWN, "the machine is at rest");
+    else
+        h->units = units_list(l, health_units, h);
+}
+
+static void check_upkeep(struct health *h) {
+    char why[120];
+    int tasks = timers_upkeep(h->live, why, sizeof(why));
+    if (tasks <= 0)
+        health_set(h, UPKEEP, HEALTH_UNKNOWN,
+                   tasks ? "it cannot be read" : "no task is switched on");
+    else
+        health_set(h, UPKEEP, *why ? HEALTH_BAD : HEALTH_GOOD,
+                   *why ? why : "no task has failed at its last run");
+}
+
+static void check_backup(struct health *h) {
+    char text[80];
+    int64_t last = service_backup_last(h->live->service, h->live->row.id);
+    int64_t hours = (wall_ms() - last) / 3600000;
+    bool days = hours >= 48;
+    snprintf(text, sizeof(text),
+             hours ? "the last one is %" PRId64 " %s old" : "the last one is new",
+             days ? hours / 24 : hours, days ? "days" : "hours");
+    health_set(h, BACKUP, last ? HEALTH_GOOD : HEALTH_UNKNOWN, last ? text : "there is none");
+}
+
 /* The driver asks the guest for some of the counters. */
 static void health_is_slow(void *arg) {
     struct health *h = arg;
     char text[80];
     snprintf(text, sizeof(text), "it did not answer within %d seconds", SLOW_MS / 1000);
+    if (h->units) {
+        units_cancel(TAKE(h->units));
+        health_set(h, UNITS, HEALTH_UNKNOWN, text);
+    }
     if (!h->measured)
         counters_are_unknown(h, "they could not be read, because the guest does not answer");
     if (h->heard)
@@ -193,7 +250,8 @@ static void health_is_slow(void *arg) {
 void service_health(struct service *s, const struct caller *who, const char *machine,
                     service_health_fn *done, void *arg) {
     static const char *const names[] = {
-        [GUEST] = "guest", [DISK] = "disk", [FILES] = "files", [MEMORY] = "memory"};
+        [GUEST] = "guest", [DISK] = "disk",     [FILES] = "files",  [MEMORY] = "memory",
+        [UNITS] = "units", [UPKEEP] = "upkeep", [BACKUP] = "backup"};
     struct err err;
     struct live *l =
         allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
@@ -207,8 +265,11 @@ void service_health(struct service *s, const struct caller *who, const char *mac
     h->view.machine = l->row.id;
     for (int i = 0; i < HEALTH_CHECKS; i++)
         h->view.checks[i].name = names[i];
+    check_upkeep(h);
+    check_backup(h);
     h->timer = loop_timer_new(s->loop, health_is_slow, h);
     loop_timer_start(h->timer, SLOW_MS, 0);
+    units_ask(h);
     h->measuring = l->machine && !live_is_asleep(l);
     if (!h->measuring)
         counters_are_unknown(h, "the machine is at rest");

@@ -1,5 +1,6 @@
 /*
- * Health of a machine: does its guest answer, has its disk space, did it run out of memory.
+ * Health of a machine: does its guest answer, has its disk space, did it run out of memory, do its
+ * services and its upkeep work, is there a backup.
  *
  * A machine that turns bad, or good again, gets an event. Nothing is measured between requests.
  */
@@ -20,7 +21,7 @@ struct health_check {
     char text[160]; /* for people */
 };
 
-enum { HEALTH_CHECKS = 4 };
+enum { HEALTH_CHECKS = 7 };
 
 struct health_view {
     const char *machine;

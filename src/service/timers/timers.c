@@ -14,6 +14,8 @@
 #include "service/fields.h"
 #include "service/rights.h"
 #include "service/state.h"
+#include "service/steps/live.h"
+#include "service/timers/upkeep.h"
 #include "store/owners.h"
 #include "store/timers/timers.h"
 
@@ -45,6 +47,7 @@ struct timer_run {
     char key[ID_SIZE + 24];
     char used[ID_SIZE]; /* keeps the machine awake */
     int64_t late_ms;
+    uint64_t intent; /* of a task of upkeep; 0: none */
 };
 
 struct service_timers *service_timers_new(void) {
@@ -67,11 +70,33 @@ void service_timers_free(struct service_timers *t) {
 
 /* ---- timers as JSON ---- */
 
-static void put_timer(struct jot *j, const struct timer_row *row) {
+enum { RUN_KILLED = -1, RUN_OPEN = -2 };
+
+/* The exit status of the last run; RUN_OPEN: it has not ended, or there is none. */
+static int64_t timer_outcome(struct service *s, const struct caller *who,
+                             const struct timer_row *row) {
+    struct exec_view view;
+    struct err none;
+    int64_t status = RUN_OPEN;
+    struct exec *x =
+        row->last_exec[0] ? service_exec_find(s, who, row->machine, row->last_exec, &none) : NULL;
+    if (!x)
+        return RUN_OPEN;
+    exec_view(x, &view);
+    if (exec_is_over(x))
+        status = view.status < 0 ? RUN_KILLED : view.status;
+    exec_unref(x);
+    return status;
+}
+
+static void put_timer(struct jot *j, struct service *s, const struct caller *who,
+                      const struct timer_row *row) {
     jot_object(j, NULL);
     jot_string(j, "id", row->id);
     jot_string(j, "machine", row->machine);
     jot_raw(j, "argv", row->argv);
+    if (row->task[0])
+        jot_string(j, "task", row->task);
     if (row->user[0])
         jot_string(j, "user", row->user);
     if (row->every_ms)
@@ -84,15 +109,19 @@ static void put_timer(struct jot *j, const struct timer_row *row) {
         jot_i64(j, "last_ms", row->last_ms);
     if (row->last_exec[0])
         jot_string(j, "last_exec", row->last_exec);
+    int64_t status = timer_outcome(s, who, row);
+    if (status != RUN_OPEN)
+        jot_i64(j, "last_status", status);
     if (row->error && row->error[0])
         jot_string(j, "error", row->error);
     jot_end(j, '}');
 }
 
-static void timer_answer(const struct timer_row *row, service_net_fn *done, void *arg) {
+static void timer_answer(struct service *s, const struct caller *who, const struct timer_row *row,
+                         service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(TIMERS_JSON_MAX);
     struct jot j = JOT(&text);
-    put_timer(&j, row);
+    put_timer(&j, s, who, row);
     done(arg, text.data, NULL);
 }
 
@@ -111,10 +140,32 @@ void service_timer_list(struct service *s, const struct caller *who, const char 
     jot_object(&j, NULL);
     jot_array(&j, "timers");
     for (size_t i = 0; i < list.count; i++)
-        put_timer(&j, &list.rows[i]);
+        put_timer(&j, s, who, &list.rows[i]);
     jot_end(&j, ']');
     jot_end(&j, '}');
     done(arg, text.data, NULL);
+}
+
+int timers_upkeep(struct live *l, char *why, size_t size) {
+    struct timer_list list DEFER(timer_list_done) = {0};
+    struct caller owner = {.scopes = SCOPE_READ};
+    struct err err;
+    int count = 0;
+    *why = '\0';
+    memcpy(owner.owner, l->row.owner, sizeof(owner.owner));
+    if (store_timer_list(l->service->store, NULL, l->row.id, NULL, &list, &err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count; i++) {
+        const struct timer_row *row = &list.rows[i];
+        int64_t status = row->task[0] ? timer_outcome(l->service, &owner, row) : 0;
+        count += row->task[0] != '\0';
+        if (row->task[0] && row->error && *row->error)
+            snprintf(why, size, "the task '%s' did not start: %s", row->task, row->error);
+        else if (status > 0)
+            snprintf(why, size, "the task '%s' failed with status %" PRId64 ": carrel logs %s %s",
+                     row->task, status, row->machine, row->last_exec);
+    }
+    return count;
 }
 
 /* ---- changes ---- */
@@ -143,10 +194,10 @@ static int timer_may_add(struct service *s, const struct live *l, struct err *er
 static int timer_plan_times(const struct timer_request *r, struct timer_row *row, struct err *err) {
     int64_t now = wall_ms();
     row->created_ms = now;
-    row->every_ms = given_or(r->every, 0);
+    row->every_ms = given_or(r->every, row->every_ms);
     if (r->in.is && r->at_ms.is)
         return err_set(err, ERR_INVALID, "the fields 'in' and 'at_ms' exclude each other");
-    if (!r->in.is && !r->at_ms.is && !r->every.is)
+    if (!r->in.is && !r->at_ms.is && !row->every_ms)
         return err_set(err, ERR_INVALID, "a timer needs a time: 'every', 'in' or 'at_ms'");
     row->next_ms = now + (int64_t)given_or(r->in, row->every_ms);
     if (r->at_ms.is)
@@ -155,12 +206,35 @@ static int timer_plan_times(const struct timer_request *r, struct timer_row *row
                                : err_set(err, ERR_INVALID, "the time of the timer is in the past");
 }
 
+/* A machine has a task once. */
+static int timer_plan_task(const struct live *l, const struct timer_request *r,
+                           struct timer_row *row, struct err *err) {
+    struct timer_list all DEFER(timer_list_done) = {0};
+    const struct upkeep_task *task = upkeep_find(l, r->task, err);
+    if (!task)
+        return -1;
+    if (r->argv.count || r->user)
+        return err_set(err, ERR_INVALID, "a task has a command and a user of its own");
+    if (store_timer_list(l->service->store, NULL, l->row.id, NULL, &all, err) < 0)
+        return -1;
+    for (size_t i = 0; i < all.count; i++)
+        if (strcmp(all.rows[i].task, task->name) == 0) {
+            err_set(err, ERR_EXISTS, "timer '%s' already does the task '%s'", all.rows[i].id,
+                    task->name);
+            return err_remedy(err, "to change it: carrel timer rm %s %s", l->row.id,
+                              all.rows[i].id);
+        }
+    snprintf(row->task, sizeof(row->task), "%s", task->name);
+    row->every_ms = task->every_ms;
+    return 0;
+}
+
 static int timer_plan(const struct live *l, const struct caller *who, const struct timer_request *r,
                       struct timer_row *row, struct err *err) {
     struct buf argv DEFER(buf_done) = BUF(ARGV_MAX);
     struct jot j = JOT(&argv);
-    if (!r->argv.count || !r->argv.v[0][0])
-        return err_set(err, ERR_INVALID, "a timer needs a command");
+    if (r->task ? timer_plan_task(l, r, row, err) < 0 : !r->argv.count || !r->argv.v[0][0])
+        return r->task ? -1 : err_set(err, ERR_INVALID, "a timer needs a command");
     if (timer_plan_times(r, row, err) < 0)
         return -1;
     jot_array(&j, NULL);
@@ -174,7 +248,7 @@ static int timer_plan(const struct live *l, const struct caller *who, const stru
     snprintf(row->machine, sizeof(row->machine), "%s", l->row.id);
     snprintf(row->owner, sizeof(row->owner), "%s", l->row.owner);
     snprintf(row->token, sizeof(row->token), "%s", who->token);
-    snprintf(row->user, sizeof(row->user), "%s", r->user ? r->user : "");
+    snprintf(row->user, sizeof(row->user), "%s", r->task ? "root" : r->user ? r->user : "");
     row->argv = xstrdup(argv.data);
     return 0;
 }
@@ -210,7 +284,7 @@ void service_timer_add(struct service *s, const struct caller *who, const char *
         timer_write(s, who, "timer.add", &row, &err) < 0)
         done(arg, NULL, &err);
     else
-        timer_answer(&row, done, arg);
+        timer_answer(s, who, &row, done, arg);
 }
 
 void service_timer_remove(struct service *s, const struct caller *who, const char *machine,
@@ -227,7 +301,7 @@ void service_timer_remove(struct service *s, const struct caller *who, const cha
     if (r < 0 || timer_write(s, who, "timer.remove", &found.rows[0], &err) < 0)
         done(arg, NULL, &err);
     else
-        timer_answer(&found.rows[0], done, arg);
+        timer_answer(s, who, &found.rows[0], done, arg);
 }
 
 /* ---- runs ---- */
@@ -241,10 +315,31 @@ static void timer_tell(const struct timer_run *r, const char *type, const char *
         jot_string(&j, "exec", r->row.last_exec);
     if (r->late_ms >= LATE_MS)
         jot_i64(&j, "late_s", r->late_ms / 1000);
+    if (r->row.task[0])
+        jot_string(&j, "task", r->row.task);
     if (why)
         jot_string(&j, "error", why);
     jot_end(&j, '}');
     event_tell(r->service, r->row.owner, r->row.machine, type, text.data);
+}
+
+/* A run of upkeep is in the journal from before its step. */
+static int timer_note_intent(struct timer_run *r, struct err *err) {
+    char detail[64], verb[8 + STORE_TIMER_TASK_SIZE];
+    snprintf(verb, sizeof(verb), "upkeep.%s", r->row.task);
+    const struct journal_record what = timer_record(verb, &r->row, detail);
+    return note_intent(r->service, &r->who, &what, &r->intent, err);
+}
+
+static void timer_note_result(struct timer_run *r, const struct err *failed) {
+    char detail[64], verb[8 + STORE_TIMER_TASK_SIZE];
+    snprintf(verb, sizeof(verb), "upkeep.%s", r->row.task);
+    struct journal_record what = timer_record(verb, &r->row, detail);
+    if (!r->intent)
+        return;
+    if (!failed)
+        what.exec = r->row.last_exec;
+    note_result(r->service, &r->who, &what, r->intent, failed);
 }
 
 /* The run has begun, or cannot. A timer that has no next time is over. */
@@ -259,6 +354,7 @@ static void timer_run_end(struct timer_run *r, const struct err *failed) {
     s->timers->count--;
     if (r->used[0])
         service_use_over(s, r->used);
+    timer_note_result(r, failed);
     free(r->row.error);
     r->row.error = xstrdup(failed ? failed->text : "");
     r->row.due_ms = 0;
@@ -289,14 +385,43 @@ static void timer_run_sent(void *arg, struct exec *x, const struct err *err) {
     timer_run_end(r, err);
 }
 
-static void timer_run_go(void *arg, const struct err *err) {
+static void timer_run_exec(struct timer_run *r) {
     static const uint8_t no_hash[SHA256_BYTES];
+    service_exec(r->service, &r->who, r->row.machine, &r->request, no_hash, NULL, 0, timer_run_sent,
+                 r);
+}
+
+static void timer_run_kept(void *arg, const struct step_row *step, const struct err *err) {
+    (void)step;
+    if (err)
+        timer_run_end(arg, err);
+    else
+        timer_run_exec(arg);
+}
+
+static void timer_run_keep(struct timer_run *r) {
+    char what[16 + STORE_TIMER_TASK_SIZE];
+    struct err err;
+    struct live *l = live_find(r->service, &r->who, r->row.machine, LIVE_ANY, &err);
+    if (!l || timer_note_intent(r, &err) < 0) {
+        timer_run_end(r, &err);
+        return;
+    }
+    snprintf(what, sizeof(what), "before %s", r->row.task);
+    const struct step_cause cause = {.kind = STEP_SNAP, .what = what, .status = -1};
+    steps_take(l, &cause, timer_run_kept, r);
+}
+
+static void timer_run_go(void *arg, const struct err *err) {
     struct timer_run *r = arg;
     if (err)
         timer_run_end(r, err);
-    else if (!service_use(r->service, &r->who, r->row.machine, true, timer_run_go, r, r->used))
-        service_exec(r->service, &r->who, r->row.machine, &r->request, no_hash, NULL, 0,
-                     timer_run_sent, r);
+    else if (service_use(r->service, &r->who, r->row.machine, true, timer_run_go, r, r->used))
+        return;
+    else if (r->row.task[0])
+        timer_run_keep(r);
+    else
+        timer_run_exec(r);
 }
 
 /* The timer acts for who made it. */
@@ -334,9 +459,13 @@ static int timer_last_is_over(struct service *s, const struct timer_run *r, stru
 
 static int timer_run_plan(struct service *s, struct timer_run *r, struct err *err) {
     const json_t *word;
-    size_t i;
-    r->words = json_loads(r->row.argv, 0, NULL);
-    size_t count = json_array_size(r->words);
+    size_t i, count = UPKEEP_WORDS;
+    if (r->row.task[0]) {
+        upkeep_words(r->row.task, r->argv);
+    } else {
+        r->words = json_loads(r->row.argv, 0, NULL);
+        count = json_array_size(r->words);
+    }
     if (!count || count > TIMER_WORDS_MAX)
         return err_set(err, ERR_INTERNAL, "the command of timer '%s' is damaged", r->row.id);
     json_array_foreach(r->words, i, word) {

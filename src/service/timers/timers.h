@@ -22,6 +22,7 @@ enum {
 
 struct timer_request {
     struct texts argv;
+    const char *task; /* of upkeep, instead of argv */
     const char *user;
     struct given every, in; /* milliseconds */
     struct given at_ms;     /* since 1970 */
@@ -32,6 +33,13 @@ struct service_timers *service_timers_new(void);
 void service_timers_free(struct service_timers *t);
 /* Called by the tick: begins the runs that are due. */
 void timers_look(struct service *s, int64_t wall);
+
+struct live;
+/*
+ * Returns the number of tasks of upkeep (upkeep.h) that are switched on; -1: cannot be read. why:
+ * gets what the last run of one of them failed with, or nothing.
+ */
+int timers_upkeep(struct live *l, char *why, size_t size);
 
 /* Answers {"timers":[...]}. */
 void service_timer_list(struct service *s, const struct caller *who, const char *machine,

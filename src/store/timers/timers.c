@@ -21,6 +21,7 @@ static const struct column timer_columns[] = {
     {"runs", COL_U64, AT(runs), 0},
     {"missed", COL_U64, AT(missed), 0},
     {"error", COL_HEAP, AT(error), 0},
+    {NAME(task)},
 };
 const struct table timer_table = {"timers", sizeof(struct timer_row), timer_columns,
                                   sizeof(timer_columns) / sizeof(*timer_columns)};

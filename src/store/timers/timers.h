@@ -6,7 +6,11 @@
 
 #include "store/db.h"
 
-enum { STORE_TIMERS_MAX = 256 /* of an owner */, STORE_TIMER_USER_SIZE = 64 };
+enum {
+    STORE_TIMERS_MAX = 256 /* of an owner */,
+    STORE_TIMER_USER_SIZE = 64,
+    STORE_TIMER_TASK_SIZE = 16
+};
 
 struct timer_row {
     char id[ID_SIZE]; /* a-... */
@@ -21,7 +25,8 @@ struct timer_row {
     int64_t created_ms, last_ms;
     char last_exec[ID_SIZE]; /* empty: it has not run */
     uint64_t runs, missed;
-    char *error; /* why the last run did not start; empty: it did */
+    char *error;                      /* why the last run did not start; empty: it did */
+    char task[STORE_TIMER_TASK_SIZE]; /* of upkeep, instead of argv; empty: none */
 };
 void timer_row_done(struct timer_row *row);
 
