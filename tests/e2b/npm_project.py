@@ -1,4 +1,5 @@
 """The packages of E2B from npm, fetched once below the build folder, and a node that is new enough for them."""
+import fcntl
 import pathlib
 import re
 import shutil
@@ -19,6 +20,11 @@ def node_version():
     return tuple(int(n) for n in re.findall(r"\d+", said)[:2])
 
 
+def is_fetched(where):
+    installed = where / "installed.json"
+    return installed.exists() and installed.read_bytes() == (HERE / "package-lock.json").read_bytes()
+
+
 def fetch(where, is_new):
     for name in ("package.json", "package-lock.json"):
         shutil.copy(HERE / name, where)
@@ -30,6 +36,7 @@ def fetch(where, is_new):
         raise Missing("npm did not answer within 120 s") from None
     if got.returncode:
         raise Missing("npm could not fetch e2b: " + got.stdout.strip().splitlines()[-1][:200])
+    shutil.copy(HERE / "package-lock.json", where / "installed.json")
 
 
 def project(*programs):
@@ -37,11 +44,15 @@ def project(*programs):
     if not shutil.which("npm") or not shutil.which("node"):
         raise Missing("npm and node are not installed")
     where, is_new = BUILD / "tests/e2b-npm", node_version() >= OLDEST
-    where.mkdir(parents=True, exist_ok=True)
-    lock, installed = HERE / "package-lock.json", where / "installed.json"
-    if not installed.exists() or installed.read_bytes() != lock.read_bytes():
-        fetch(where, is_new)
-        shutil.copy(lock, installed)
+    if not is_fetched(where):
+        try:
+            where.mkdir(parents=True, exist_ok=True)
+            with open(where / "suite.lock", "a") as other_suites:
+                fcntl.flock(other_suites, fcntl.LOCK_EX)
+                if not is_fetched(where):
+                    fetch(where, is_new)
+        except PermissionError as why:
+            raise Missing(f"the packages of E2B are not there yet, and this user cannot put them there ({why})") from None
     for program in programs:
         shutil.copy(program, where)
     fetched = list(where.glob("node_modules/node-linux-*/bin/node"))
