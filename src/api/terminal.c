@@ -164,7 +164,7 @@ static void attach(struct call *c, struct exec *x) {
         return;
     }
     if (call_query(c, "wait"))
-        t->follower.consumed = &t->offset;
+        t->follower.consumed[0] = &t->offset;
     t->ws = call_upgrade(c, &handler, t);
     if (!t->ws) {
         exec_unref(x);

@@ -172,6 +172,7 @@ static int adopt_streams(struct guest *g, struct cmd *cmd, struct stdio *io, uin
             .size = window, .index = i, .is_terminal = i == 0 && io->is_terminal};
         out->log = cmd->log.fd >= 0 ? &cmd->log : NULL;
         out->produced = out->copied = out->log ? out->log->w.produced[i] : 0;
+        out->paced = out->log && cmd->flags & MSG_EXEC_PACED;
         out->may_reopen = out->is_terminal;
         out->src = (struct source){TAKE_FD(io->host[1 + i]), out_ready, cmd};
         out->copy.fd = -1;
@@ -289,9 +290,7 @@ static int cmd_open(struct guest *g, struct cmd *cmd, struct stdio *io, const st
         log = cmd->conn->serial ? log_make(e->stdio) : TAKE_FD(fds[stdio_count_fds(e->stdio)]);
     if (e->flags & MSG_EXEC_LOG && log_open(&cmd->log, log, e->flags & MSG_EXEC_STATE) < 0)
         return -1;
-    if (stdio_open(io, e, fds, g->null) < 0)
-        return -1;
-    return adopt_streams(g, cmd, io, window);
+    return stdio_open(io, e, fds, g->null) < 0 ? -1 : adopt_streams(g, cmd, io, window);
 }
 
 /* Takes the last of the descriptors up to *end, if the command has it. */
@@ -422,7 +421,7 @@ enum serve_result cmd_credit(struct guest *g, struct conn *c, const struct frame
     if (credit.stream != 1 && credit.stream != 2)
         return SERVE_BROKEN;
     struct cmd *cmd = cmd_find(g, f->head.id);
-    if (!cmd || cmd->conn != c)
+    if (!cmd || cmd->conn != c || cmd->out[credit.stream - 1].size == 0)
         return SERVE_DONE;
     struct stream_out *s = &cmd->out[credit.stream - 1];
     if (!stream_out_credit(s, credit.consumed))

@@ -158,7 +158,7 @@ struct exec_request {
     struct pty_request pty;
     struct texts stdio; /* "null" or "fd" for each of the three streams; unix socket only */
     bool terminal, stdin_open, background, kill_left;
-    bool paced; /* its output waits from the start for a follower, or for exec_consumed() */
+    bool paced; /* its output waits for a follower that needs it, or for exec_needs_no_reader() */
     bool lazy;  /* the command waits for its caller: it does not keep its machine from being idle */
     bool no_step;
     struct given output_max;

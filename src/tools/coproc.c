@@ -195,6 +195,8 @@ static void coproc_started(void *arg, struct exec *x, const struct err *err) {
     } else {
         if (c->listens)
             exec_follow(x, &c->follower);
+        else
+            exec_needs_no_reader(x);
         coproc_look(c);
     }
 }
@@ -225,7 +227,7 @@ static struct coproc *coproc_make(const struct coproc_place *place, const struct
                          .line_end = o->zero_ends ? '\0' : '\n',
                          .listens = true};
     c->follower = (struct exec_follower){
-        .changed = coproc_changed, .arg = c, .wants_output = true, .consumed = &c->at};
+        .changed = coproc_changed, .arg = c, .wants_output = true, .consumed = {&c->at}};
     c->later = (struct loop_call){.fn = coproc_begin, .arg = c};
     loop_defer(c->loop, &c->later);
     return c;
@@ -257,6 +259,7 @@ struct coproc *coproc_new(const struct coproc_place *place, const struct coproc_
                                        .user = c->user,
                                        .name = c->name,
                                        .stdin_open = true,
+                                       .paced = true,
                                        .lazy = true};
     return c;
 }

@@ -224,11 +224,11 @@ def test_clients_that_never_read_cost_little_memory(e2b, daemon):
     sandboxes = [Sandbox(e2b, daemon) for _ in range(4)]
     sandboxes[0].run("true")
     before = daemon.memory_kb()
-    streams = [sandboxes[i % 4].start("yes") for i in range(100)]
+    streams = [sandboxes[i % 4].start("yes" if i % 8 < 4 else "yes >&2") for i in range(100)]
 
     def printed():
         rows = [x for s in sandboxes for x in daemon.get(f"/v1/machines/{s.machine}/execs")["execs"]]
-        return [x["stdout_bytes"] for x in rows if x["state"] == "running"]
+        return [x["stdout_bytes"] + x["stderr_bytes"] for x in rows if x["state"] == "running"]
 
     def all_wait():
         seen = printed()
@@ -239,7 +239,10 @@ def test_clients_that_never_read_cost_little_memory(e2b, daemon):
         daemon.until(all_wait)
         assert len(sandboxes[0].run("head -c 20000000 /dev/zero").stdout) == 20_000_000  # control: it reads
         assert daemon.memory_kb() - before < 100 * 160
+        assert max(printed()) < 8 << 20  # its window, and what sockets hold
     finally:
+        for s in sandboxes:  # first: without their streams, the commands would print freely
+            daemon.delete(f"/v1/machines/{s.machine}")
         for s in streams:
             s.close()
 

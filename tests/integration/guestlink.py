@@ -28,7 +28,7 @@ NAMES = {v: k for k, v in TYPES.items()}
 CODES = [None, "internal", "invalid", "not_found", "exists", "denied", "limit", "busy",
          "unsupported", "gone", "unknown", "timeout"]
 NULL, PIPE, FD, PTY, SAME = range(5)
-QUIET, KILL_LEFT, LOG, TOOL, COPY = 1, 2, 4, 8, 64
+QUIET, KILL_LEFT, LOG, TOOL, COPY, PACED = 1, 2, 4, 8, 64, 1024
 SIGNALED, TIMED_OUT, CORE, KILLED = 1, 2, 4, 8
 NOFOLLOW, PARENTS, RECURSIVE, CREATE, EXCLUSIVE, TRUNCATE, APPEND, NOREPLACE = (
     1 << i for i in range(8))

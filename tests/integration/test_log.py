@@ -15,6 +15,7 @@ from test_guest import GuestCase, wait_until
 
 BOTH = (NULL, PIPE, PIPE)
 EINVAL = 22
+NO_PACE = 2**64 - 1
 
 
 class LogCase(GuestCase):
@@ -53,6 +54,20 @@ class Logs(LogCase):
         self.assertEqual(log.produced(0), len(want))
         self.assertEqual((start, end), (want[:5000], want[-8192:]))
         self.assertEqual(left_out, len(want) - 5000 - 8192)
+
+    def test_a_paced_command_waits_for_credit_from_its_first_byte_on(self):
+        window = 16 << 10  # a quarter of the tail
+        for id, stream, to in ((1, 0, ""), (2, 1, " >&2")):
+            log = self.log(tail=(4 * window, 4 * window))
+            f = self.link.exec(id, ["sh", "-c", "yes" + to], fds=[log.fd], stdio=BOTH, flags=LOG | PACED)
+            self.assertEqual(f.type, "EXEC_STARTED")
+            self.assertTrue(wait_until(lambda: log.produced(stream) == window))
+            time.sleep(0.1 * PATIENCE)
+            self.assertEqual(log.produced(stream), window)
+            self.link.credit(id, stream + 1, 5000)
+            self.assertTrue(wait_until(lambda: log.produced(stream) == window + 5000))
+            self.link.credit(id, stream + 1, NO_PACE)
+            self.assertTrue(wait_until(lambda: log.produced(stream) > 100 * window))
 
     def test_memory_is_taken_only_for_what_was_printed(self):
         log = self.log(head=(32 << 20, 8 << 20), tail=(32 << 20, 8 << 20))

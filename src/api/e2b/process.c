@@ -189,7 +189,11 @@ static void stream_start(struct envd_call *c, struct exec *x, bool from_start) {
     for (int i = 0; i < 2 && log && !from_start; i++)
         t->cursor.at[i] = outlog_extent(log, i).produced;
     t->follower = (struct exec_follower){
-        .changed = stream_changed, .arg = t, .wants_output = true, .consumed = &t->cursor.at[0]};
+        .changed = stream_changed,
+        .arg = t,
+        .wants_output = true,
+        .consumed = {&t->cursor.at[0], &t->cursor.at[1]},
+    };
     c->state = t;
     c->on_gone = stream_gone;
     c->on_drain = stream_drained;
@@ -230,7 +234,7 @@ static void command_started(void *arg, struct exec *x, const struct err *err) {
         envd_fail(c, CONNECT_INVALID_ARGUMENT, "%s", view.error);
         exec_unref(x);
     } else if (http_is_gone(c->http)) {
-        exec_consumed(x); /* it need not wait for a reader */
+        exec_needs_no_reader(x);
         exec_unref(x);
         envd_drop(c);
     } else {

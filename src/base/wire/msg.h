@@ -260,6 +260,11 @@ enum msg_exec_flag {
      * goes on. Not with MSG_EXEC_DUMP.
      */
     MSG_EXEC_STATE = 512,
+    /*
+     * With MSG_EXEC_LOG: stdout and stderr begin with a credit of 0, as after a CREDIT, so that the
+     * command waits for its reader from its first byte on. An older guest ignores this flag.
+     */
+    MSG_EXEC_PACED = 1024,
     /* Each of these flags stands for one more descriptor. */
     MSG_EXEC_WITH_FD = MSG_EXEC_LOG | MSG_EXEC_ASKS | MSG_EXEC_DUMP | MSG_EXEC_STATE,
 };

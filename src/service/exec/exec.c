@@ -87,6 +87,7 @@ struct exec *exec_new(struct service *s) {
     x->service = s;
     x->refs = 1;
     x->log = OUTLOG_FD_NONE;
+    x->pace[0] = x->pace[1] = UINT64_MAX;
     x->kept_file = x->handed[0] = x->handed[1] = x->handed[2] = -1;
     return x;
 }
@@ -115,6 +116,7 @@ void exec_follow(struct exec *x, struct exec_follower *f) {
     if (f->next)
         f->next->at = &f->next;
     x->followers = f;
+    x->awaits_reader = x->awaits_reader && !f->consumed[0];
     if (x->live) {
         x->live->open++;
         exec_listen(x);

@@ -20,10 +20,10 @@ struct exec_follower {
     void *arg;
     bool wants_output; /* false: only start and end matter */
     /*
-     * Not NULL: the command's output (stdout or terminal) waits for this reader. It points to the
-     * bytes consumed so far; report progress with exec_consumed().
+     * Not NULL: stdout (or the terminal), or stderr, waits for this reader. They point to the bytes
+     * consumed so far; report progress with exec_consumed().
      */
-    const uint64_t *consumed;
+    const uint64_t *consumed[2];
     struct exec *of; /* these three are private to exec/ */
     struct exec_follower *next, **at;
 };
@@ -80,6 +80,8 @@ int exec_output_check(const struct exec *x, int stream, uint64_t from, struct er
 void exec_follow(struct exec *x, struct exec_follower *f);
 void exec_unfollow(struct exec_follower *f);
 void exec_consumed(struct exec *x);
+/* The reader that exec_request.paced announced does not come. */
+void exec_needs_no_reader(struct exec *x);
 
 /*
  * Writes input at an offset: bytes received before are skipped, a gap is refused. Returns the

@@ -116,28 +116,39 @@ void exec_listen(struct exec *x) {
     guest_log_wait(x->live->machine->guest, &x->command, &x->told);
 }
 
-static void tell_pace(struct exec *x, uint64_t consumed) {
-    x->paced = consumed != UINT64_MAX;
-    x->pace = consumed;
+/* Returns what the slowest reader of a stream has consumed; UINT64_MAX: nobody needs it all. */
+static uint64_t pace_of_readers(const struct exec *x, int stream) {
+    uint64_t consumed = x->awaits_reader ? 0 : UINT64_MAX;
+    for (const struct exec_follower *f = x->followers; f; f = f->next)
+        if (f->consumed[stream] && *f->consumed[stream] < consumed)
+            consumed = *f->consumed[stream];
+    return consumed;
+}
+
+static void pace_stream(struct exec *x, int stream, bool afresh) {
+    uint64_t consumed = pace_of_readers(x, stream);
+    bool is_paced = x->pace[stream] != UINT64_MAX;
+    if ((consumed == UINT64_MAX && !is_paced) ||
+        (!afresh && is_paced && consumed < x->pace[stream] + exec_pace_step(x, stream)))
+        return;
+    x->pace[stream] = consumed;
     guest_tell(x->live->machine->guest,
                (struct frame_head){.type = MSG_CREDIT, .id = x->command.id},
-               &(struct msg_credit){.stream = 1, .consumed = consumed}, NULL);
+               &(struct msg_credit){.stream = (uint8_t)(stream + 1), .consumed = consumed}, NULL);
 }
 
+/* A guest refuses credit for a stream that does not exist. */
 void exec_pace(struct exec *x, bool afresh) {
-    uint64_t consumed = UINT64_MAX;
-    for (const struct exec_follower *f = x->followers; f; f = f->next)
-        if (f->consumed && *f->consumed < consumed)
-            consumed = *f->consumed;
-    if (!x->sent || x->log.fd < 0 || (consumed == UINT64_MAX && !x->paced) ||
-        (!afresh && consumed < x->pace + exec_pace_step(x)))
+    if (!x->sent || x->log.fd < 0)
         return;
-    tell_pace(x, consumed);
+    pace_stream(x, 0, afresh);
+    if (x->stdio[2] == MSG_STDIO_PIPE)
+        pace_stream(x, 1, afresh);
 }
 
-void exec_pace_from_start(struct exec *x) {
-    if (x->log.fd >= 0)
-        tell_pace(x, 0);
+void exec_needs_no_reader(struct exec *x) {
+    x->awaits_reader = false;
+    exec_pace(x, true);
 }
 
 void exec_consumed(struct exec *x) {

@@ -80,8 +80,8 @@ struct exec {
     bool waiting; /* waits for its log to grow */
     struct exec_mirror mirror;
     struct msg_log told; /* what its log had when the followers were notified last */
-    bool paced;          /* the guest waits for the followers to read */
-    uint64_t pace;       /* bytes that the guest may send */
+    bool awaits_reader;  /* it waits for the first follower that needs all output */
+    uint64_t pace[2];    /* bytes consumed that the guest was told; UINT64_MAX: it does not wait */
     bool copied;         /* output goes to the log and to pipes of the caller (MSG_EXEC_COPY) */
     bool storing;        /* its worker was asked to store it: no input is sent */
     bool signalled;      /* since it was asked */
@@ -164,8 +164,6 @@ void exec_end_stored(struct exec *x, int number, bool is_kill);
 void exec_prepare(struct exec *x);
 /* Tells the guest how far the readers are. afresh: a reader came or left, so tell it at once. */
 void exec_pace(struct exec *x, bool afresh);
-/* The command waits from its start for a reader that is to come. */
-void exec_pace_from_start(struct exec *x);
 /* Asks the guest to report more output, if a follower or the end of the command needs it. */
 void exec_listen(struct exec *x);
 
@@ -200,7 +198,7 @@ void exec_feed(struct exec *x);
 /* True if the guest keeps the log, and ours is a copy. */
 bool exec_is_mirrored(const struct exec *x);
 /* How many bytes the reader of the output may take before the guest is told. */
-uint64_t exec_pace_step(const struct exec *x);
+uint64_t exec_pace_step(const struct exec *x, int stream);
 /* Copies output up to there, and then calls exec_grew(). */
 void exec_mirror(struct exec *x, const struct msg_log *goal);
 /* Copies all output that the guest has, and then calls exec_exited(). */

@@ -13,8 +13,8 @@ bool exec_is_mirrored(const struct exec *x) {
            guest_keeps_logs(x->live->machine->guest);
 }
 
-uint64_t exec_pace_step(const struct exec *x) {
-    uint64_t step = outlog_window(&x->log.log.caps, 0) / 2;
+uint64_t exec_pace_step(const struct exec *x, int stream) {
+    uint64_t step = outlog_window(&x->log.log.caps, stream) / 2;
     return exec_is_mirrored(x) && step > PACE_BYTES ? PACE_BYTES : step;
 }
 

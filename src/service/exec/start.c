@@ -282,6 +282,9 @@ static void start_send(struct exec_later *e, struct live *l, struct exec *x, str
         plan->exec.flags |= MSG_EXEC_QUIET;
     if (r->kill_left)
         plan->exec.flags |= MSG_EXEC_KILL_LEFT;
+    if (r->paced)
+        plan->exec.flags |= MSG_EXEC_PACED;
+    x->awaits_reader = r->paced;
     exec_link(x, l);
     exec_count(x);
     exec_counts_as_running(x);
@@ -295,8 +298,7 @@ static void start_send(struct exec_later *e, struct live *l, struct exec *x, str
     guest_exec(l->machine->guest, &x->command, &plan->exec, fds->v, fds->count);
     close_fd(&asks);
     close_fd(&dump);
-    if (r->paced)
-        exec_pace_from_start(x);
+    exec_pace(x, false); /* an older guest does not know MSG_EXEC_PACED */
     exec_feed(x);
     if (r->background)
         exec_unref(x);
