@@ -1,6 +1,6 @@
 // bridge.mjs MODULES CHROMIUM: a browser for a test in Python. Each line of standard input is a call
-// {"tab", "method", "args"} of a method of a Playwright page, or of the ones below; each line of output is
-// {"value"} or {"error"}. What a page must not do is collected: errors, dialogs, breaches of its policy.
+// {"call", "tab", "method", "args"} of a method of a Playwright page, or of the ones below; each line of output is
+// {"call", "value"} or {"call", "error"}. What a page must not do is collected: errors, dialogs, breaches of its policy.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
@@ -53,6 +53,8 @@ const own = {
   // Presses a key where the focus is.
   key: (name, key) => tabs.get(name).page.keyboard.press(key),
   type: (name, text) => tabs.get(name).page.keyboard.type(text),
+  point: (name, x, y) => tabs.get(name).page.mouse.move(x, y),
+  press: (name, x, y) => tabs.get(name).page.mouse.click(x, y),
   async shown(name, selector) {
     await tabs.get(name).page.locator(selector).first().waitFor();
   },
@@ -109,20 +111,22 @@ async function call({ tab, method, args }) {
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  let answer;
+  const asked = JSON.parse(line);
+  let answer = { call: asked.call };
   try {
-    const value = await call(JSON.parse(line));
-    answer = { value: Buffer.isBuffer(value) ? null : value };
+    const value = await call(asked);
+    answer.value = Buffer.isBuffer(value) ? null : value;
   } catch (e) {
-    answer = { error: String(e.message ?? e) };
+    answer.error = String(e.message ?? e);
   }
   // An element or a response of Playwright is not for Python.
   let text;
   try {
     text = JSON.stringify(answer);
   } catch {
-    text = "{}";
+    text = JSON.stringify({ call: asked.call });
   }
-  process.stdout.write(`${text.length < 8_000_000 ? text : "{}"}\n`);
+  if (text.length > 8_000_000) text = JSON.stringify({ call: asked.call, error: "the answer is too long" });
+  process.stdout.write(`${text}\n`);
 }
 await browser.close();

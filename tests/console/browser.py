@@ -37,14 +37,17 @@ class Browser:
         self.process = subprocess.Popen(["node", here / "bridge.mjs", BUILD / "web", shutil.which("chromium")],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env={**os.environ, "NODE_OPTIONS": ""})
-        self.tabs = 0
+        self.tabs = self.calls = 0
 
     def call(self, tab, method, *args):
-        self.process.stdin.write(json.dumps({"tab": tab, "method": method, "args": args}) + "\n")
+        self.calls += 1
+        self.process.stdin.write(json.dumps({"call": self.calls, "tab": tab, "method": method, "args": args}) + "\n")
         self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        assert line, "the browser has ended"
-        answer = json.loads(line)
+        answer = {}
+        while answer.get("call") != self.calls:  # a test that took too long left an answer behind
+            line = self.process.stdout.readline()
+            assert line, "the browser has ended"
+            answer = json.loads(line)
         if "error" in answer:
             raise BrowserError(f"{method}{args}: {answer['error']}")
         return answer.get("value")
