@@ -63,6 +63,12 @@ def show(tab, machine, name):
     tab.shown(f"#tab-{name}[aria-selected=true]")
 
 
+def decide(tab, button, which=".pending"):
+    """Presses a button of a request on the page Approvals. What has just moved cannot be pressed."""
+    tab.click(f"{which}:not([aria-busy=true]) button:text('{button}')")
+    tab.gone(f"{which}:not(.ended)")
+
+
 def status_of(do, *args, **kw):
     try:
         do(*args, **kw)

@@ -71,10 +71,86 @@ def test_an_answer_to_a_question_that_is_withdrawn_is_no_shortcut(tab, daemon):
     tab.click("[aria-label='Your answer']")
     tab.type("the n")
     daemon.request("DELETE", f"/v1/machines/{box}/execs/{asked}")
-    tab.gone("[aria-label='Your answer']")
-    tab.type("ame and")
+    tab.shown(".pending.ended [aria-label='Your answer']")
+    tab.type("aA")
+    for key in ("Tab", "Enter", "Tab", "Enter", "Tab", "a"):  # the buttons of the question that has ended
+        tab.key(key)
+    assert waits(daemon, request)
+
+
+def test_tab_and_enter_after_a_desktop_that_ends_press_no_button(tab, daemon):
+    """The rest of what was typed must not reach the buttons of the page either."""
+    box = net_box(daemon)
+    request = asks(daemon, box, "a.invalid")
+    tab.evaluate("location.hash = '#/approvals'")
+    tab.shown(".pending button:text('Approve once')")
+    tab.evaluate("const x = document.createElement('input'); x.id = 'lost'; document.querySelector('h1').after(x); x.focus()")
+    tab.key("x")
+    tab.evaluate("document.querySelector('#lost').remove()")
+    for key in ("Tab", "a", "A", "Enter"):
+        tab.key(key)
+    tab.evaluate("[...document.querySelectorAll('button')].find((b) => b.textContent === 'Approve once').focus()")
+    for key in ("Enter", "Space"):
+        tab.key(key)
     tab.reads("The keys of this page wait")
     assert waits(daemon, request)
+    tab.evaluate("document.querySelector('.keys-off button').focus()")
+    tab.key("b")
+    tab.key("Enter")  # in the middle of a word
+    tab.shown(".keys-off")
+    daemon.until(lambda: tab.key("Shift") or tab.waitForTimeout(1100) or tab.key("Enter") or not tab.count(".keys-off"))
+    tab.key("a")
+    daemon.until(lambda: not waits(daemon, request))  # the control: these are the keys
+
+
+def place(tab, host):
+    """Where the page has the button that approves a request."""
+    return tab.evaluate(f"""(() => {{
+        const row = [...document.querySelectorAll('.pending')].find((p) => p.textContent.includes('{host}'));
+        const {{ x, y, width, height }} = row.querySelector('button.primary').getBoundingClientRect();
+        return [x + width / 2, y + height / 2];
+    }})()""")
+
+
+# A click in the instant in which the list has closed its gap.
+CLICK = """new MutationObserver((_, self) => {
+    if (document.querySelector('.ended')) return;
+    self.disconnect();
+    setTimeout(() => document.elementFromPoint(%f, %f).dispatchEvent(new MouseEvent('click', { bubbles: true, detail: 1 })), 20);
+}).observe(document.querySelector('main'), { childList: true, subtree: true })"""
+
+
+def test_a_click_never_decides_about_a_request_that_moved_under_the_pointer(tab, daemon):
+    boxes = {host: net_box(daemon) for host in ("a.invalid", "b.invalid")}
+    first, second = (asks(daemon, box, host) for host, box in boxes.items())
+    tab.evaluate("location.hash = '#/approvals'")
+    tab.shown(".pending:not([aria-busy=true]):has-text('b.invalid')")
+    pressed, other = place(tab, "a.invalid"), place(tab, "b.invalid")
+    tab.press(*pressed)
+    tab.shown(".pending.ended:has-text('a.invalid') .badge:text('approved')")
+    assert not waits(daemon, first) and place(tab, "b.invalid") == other
+    tab.press(*pressed)  # the second click of a double click
+    tab.evaluate(CLICK % tuple(pressed))
+    tab.point(5, 5)
+    tab.reads("Nothing was decided: the list moved")
+    assert place(tab, "b.invalid") == pressed and waits(daemon, second)
+    tab.shown(".pending:not([aria-busy=true]):has-text('b.invalid')")
+    tab.press(*pressed)  # the control: it is the button
+    tab.shown(".pending.ended:has-text('b.invalid')")
+    assert not waits(daemon, second)
+
+
+def test_a_request_that_others_decide_keeps_its_place_while_the_pointer_is_there(tab, daemon):
+    boxes = {host: net_box(daemon) for host in ("a.invalid", "b.invalid")}
+    first, _ = (asks(daemon, box, host) for host, box in boxes.items())
+    tab.evaluate("location.hash = '#/approvals'")
+    tab.hover(".pending:has-text('b.invalid') button:text('Approve once')")
+    before = place(tab, "b.invalid")
+    daemon.post(f"/v1/pending/{first}", {"decision": "deny"})
+    tab.shown(".pending.ended:has-text('a.invalid') .badge:text('refused')")
+    assert place(tab, "b.invalid") == before
+    tab.point(5, 5)
+    tab.gone(".pending.ended")
 
 
 def test_a_key_never_decides_about_a_request_that_moved_into_place(tab, daemon):

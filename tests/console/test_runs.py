@@ -4,6 +4,7 @@ import json
 import pathlib
 
 from browser import need_browser
+from console import decide
 
 need_browser()
 
@@ -93,8 +94,7 @@ def test_a_reload_in_the_middle_keeps_what_waits(tab, daemon):
     tab.shown(".pending pre:has-text('GET http://a.invalid:80/')")
     tab.reload()
     tab.shown(f".pending a[href='#/machines/{machine}']:text('asks-for-a')")
-    tab.click(".pending:has-text('a.invalid') button:text('Approve once')")
-    tab.gone(".pending:has-text('a.invalid')")
+    decide(tab, "Approve once", ".pending:has-text('a.invalid')")
     visit(tab, "runs", run)
     tab.fill(".question textarea", "half of an ans")
     tab.reload()
@@ -167,7 +167,7 @@ def test_a_program_asks_that_its_machine_becomes_a_vm(tab, daemon):
     tab.shown(".pending .badge:has-text('move to a vm')")
     tab.shown(".pending pre:has-text('Become a vm: to <b>mount</b>')")
     assert tab.count(".pending textarea") == 0
-    tab.click(".pending button:text('Approve and move')")
+    tab.click(".pending:not([aria-busy=true]) button:text('Approve and move')")
     tab.shown(f"dialog:has-text('Make {machine} a vm')")
     tab.click("dialog button:text('Cancel')")
     tab.key("d")
@@ -181,8 +181,7 @@ def test_a_program_in_a_machine_gets_an_answer(tab, daemon):
     visit(tab, "approvals")
     tab.shown(".pending:has-text('Which <b>port</b>?')")
     tab.fill(".pending textarea", "8080")
-    tab.click(".pending button:text('Answer')")
-    tab.gone(".pending")
+    decide(tab, "Answer")
     daemon.until(lambda: b"8080" in daemon.request("GET", f"/v1/machines/{machine}/execs/{x}/output", raw=True))
 
 

@@ -2,6 +2,7 @@
 import { effect, signal } from "@preact/signals";
 import { api, at } from "./api";
 import { onEvent, onReturn } from "./events";
+import type { HostEvent } from "./types";
 import { shown } from "./ui/format";
 
 export interface PendingItem {
@@ -73,7 +74,7 @@ function notify(items: PendingItem[]): void {
 export async function pendingLoad(): Promise<void> {
   try {
     const items = (await api.get<{ pending: PendingItem[] }>("/v1/pending")).pending;
-    items.sort((a, b) => a.since_ms - b.since_ms); // a new one moves no other one
+    items.sort((a, b) => a.since_ms - b.since_ms || (a.id < b.id ? -1 : 1)); // a new one moves no other one
     notify(items);
     pendingAt.value = Date.now();
     pending.value = items;
@@ -82,6 +83,23 @@ export async function pendingLoad(): Promise<void> {
     pendingError.value = e as Error;
   }
 }
+
+const ENDS_MAX = 500;
+const ends = new Map<string, string>(); // by id: what was decided, here or elsewhere
+
+function endSet(id: string, what: string): void {
+  ends.delete(id);
+  ends.set(id, what);
+  for (const oldest of ends.keys()) if (ends.size > ENDS_MAX) ends.delete(oldest);
+}
+
+/** What became of a request that does not wait any more. */
+export function pendingEnd(item: PendingItem): string {
+  const late = item.left_ms <= Date.now() - pendingAt.value;
+  return ends.get(item.id) ?? (late ? "nobody decided in time" : "no longer waits");
+}
+
+const decided = { approve: "approved", deny: "refused", answer: "answered" };
 
 export interface Decision {
   decision: "approve" | "deny" | "answer";
@@ -92,6 +110,7 @@ export interface Decision {
 
 export async function decide(id: string, how: Decision): Promise<string> {
   const answer = await api.post<{ added?: string }>(at`/v1/pending/${id}`, how);
+  endSet(id, decided[how.decision]);
   await pendingLoad();
   return answer.added ?? "";
 }
@@ -100,7 +119,12 @@ export async function decide(id: string, how: Decision): Promise<string> {
 export function pendingWatch(): () => void {
   const soon = () => void pendingLoad();
   const timer = window.setInterval(soon, AGAIN_MS);
-  const stops = [onReturn(soon), onEvent((e) => /^(net|machine\.ask|run\.ask)/.test(e.type) && soon())];
+  const take = (e: HostEvent) => {
+    const what = { "net.approved": "approved", "net.refused": "refused" }[e.type];
+    if (what && typeof e.detail?.id === "string") endSet(e.detail.id, what);
+    if (/^(net\.|machine\.(ask|ended|moved)|run\.ask)/.test(e.type)) soon();
+  };
+  const stops = [onReturn(soon), onEvent(take)];
   const title = effect(() => {
     const waiting = (pending.value ?? []).filter((item) => !item.approved).length;
     document.title = `${waiting ? `(${waiting}) ` : ""}${document.title.replace(/^\(\d+\) /, "")}`;

@@ -8,8 +8,8 @@ import { ended, logOut, offered, offerLeave, offerTake, sessionLoad, who } from 
 import "./style.css";
 import { type Theme, theme, themeSet, themeStart } from "./theme";
 import { FormDialog, OpenedDialog } from "./ui/dialog";
-import { shown } from "./ui/format";
-import { keysHelp, keysStart, useKeys } from "./ui/keys";
+import { count, shown } from "./ui/format";
+import { keysHelp, KeysOff, keysStart, useKeys } from "./ui/keys";
 import { Toasts } from "./ui/toast";
 
 function Locked() {
@@ -81,6 +81,7 @@ function Frame() {
           </a>
         ))}
       </nav>
+      <div class="unseen" role="status">{waiting > 0 && `${count(waiting, "request")} for your decision`}</div>
       <main id="main" tabIndex={-1}>
         <page.show parts={parts} />
       </main>
@@ -115,6 +116,7 @@ function App() {
       <OpenedDialog />
       <Offer />
       <Toasts />
+      <KeysOff />
     </>
   );
 }

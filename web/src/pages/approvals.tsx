@@ -1,6 +1,6 @@
 // Requests that wait for a decision, and questions of programs in machines.
-import { useEffect, useState } from "preact/hooks";
-import { type Decision, decide, notifies, notifySet, type PendingItem, pending, pendingAt, pendingError,
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Decision, decide, notifies, notifySet, type PendingItem, pending, pendingAt, pendingEnd, pendingError,
   pendingText } from "../approvals";
 import { machineName, machinesWatch } from "../machines";
 import { href } from "../router";
@@ -8,7 +8,31 @@ import { Act, Badge, Empty, Loading, Problem } from "../ui/basics";
 import { bytes, duration, shown, shownText } from "../ui/format";
 import { confirmDialog } from "../ui/dialog";
 import { useKeys } from "../ui/keys";
-import { toast } from "../ui/toast";
+import { useInside, useSteady } from "../ui/steady";
+import { toast, toastError } from "../ui/toast";
+
+const ENDED_MAX = 100; // that stay in the list
+
+interface Row {
+  item: PendingItem;
+  ended: boolean;
+}
+
+/** The requests in their order. While `stays`, one that has ended keeps its place, so that no other one moves. */
+function useRows(items: PendingItem[] | null, stays: boolean): Row[] {
+  const rows = useRef<Row[]>([]);
+  const waiting = new Map((items ?? []).map((item) => [item.id, item]));
+  const next: Row[] = [];
+  for (const { item } of rows.current) {
+    const now = waiting.get(item.id);
+    if (now || stays) next.push({ item: now ?? item, ended: !now });
+    waiting.delete(item.id);
+  }
+  for (const item of waiting.values()) next.push({ item, ended: false });
+  const over = next.filter((row) => row.ended).length - ENDED_MAX;
+  const cut = new Set(next.filter((row) => row.ended).slice(0, Math.max(0, over)));
+  return (rows.current = next.filter((row) => !cut.has(row)));
+}
 
 /** Counts down between two answers of the daemon. */
 function Left({ item }: { item: PendingItem }) {
@@ -25,23 +49,28 @@ async function send(item: PendingItem, how: Decision, said: string): Promise<voi
   toast(added ? `${said} Added the rule: ${shown(added)}` : said);
 }
 
-function Answer({ item }: { item: PendingItem }) {
+interface WaysProps {
+  item: PendingItem;
+  off: boolean; // it was decided; the buttons stay, so that nothing moves and no key is lost
+}
+
+function Answer({ item, off }: WaysProps) {
   const [text, setText] = useState("");
   return (
     <>
-      <textarea rows={3} aria-label="Your answer" value={text} onInput={(e) => setText(e.currentTarget.value)} />
+      <textarea rows={3} aria-label="Your answer" readOnly={off} value={text} onInput={(e) => setText(e.currentTarget.value)} />
       <div class="bar">
-        <Act class="primary" disabled={!text.trim()} run={() => send(item, { decision: "answer", text }, "Answered.")}>
+        <Act class="primary" off={off || !text.trim()} run={() => send(item, { decision: "answer", text }, "Answered.")}>
           Answer
         </Act>
-        <Act class="danger" run={() => send(item, { decision: "deny" }, "Refused.")}>Refuse</Act>
+        <Act class="danger" off={off} run={() => send(item, { decision: "deny" }, "Refused.")}>Refuse</Act>
       </div>
     </>
   );
 }
 
 /** `carrel move REASON` in a box. The move ends its programs, so it is confirmed. */
-function Move({ item }: { item: PendingItem }) {
+function Move({ item, off }: WaysProps) {
   return (
     <>
       <p class="soft">
@@ -50,8 +79,8 @@ function Move({ item }: { item: PendingItem }) {
         undone.
       </p>
       <div class="bar">
-        <Act class="primary" run={() => approveMove(item)}>Approve and move</Act>
-        <Act class="danger" run={() => send(item, { decision: "deny" }, "Refused.")}>Refuse</Act>
+        <Act class="primary" off={off} run={() => approveMove(item)}>Approve and move</Act>
+        <Act class="danger" off={off} run={() => send(item, { decision: "deny" }, "Refused.")}>Refuse</Act>
       </div>
     </>
   );
@@ -66,12 +95,12 @@ function approveMove(item: PendingItem): void {
   );
 }
 
-function Ways({ item }: { item: PendingItem }) {
-  if (item.moves) return <Move item={item} />;
-  return item.protocol === "question" ? <Answer item={item} /> : <Decide item={item} />;
+function Ways(props: WaysProps) {
+  if (props.item.moves) return <Move {...props} />;
+  return props.item.protocol === "question" ? <Answer {...props} /> : <Decide {...props} />;
 }
 
-function Decide({ item }: { item: PendingItem }) {
+function Decide({ item, off }: WaysProps) {
   const approve = (more: Partial<Decision> = {}) => () => send(item, { decision: "approve", ...more }, "Approved.");
   return (
     <>
@@ -81,24 +110,36 @@ function Decide({ item }: { item: PendingItem }) {
           : `No rule can be added: ${shown(item.no_rule ?? "")}`}
       </p>
       <div class="bar">
-        <Act class="primary" run={approve()}>Approve once</Act>
-        {item.always && <Act run={approve({ ttl: "1h" })}>For an hour</Act>}
-        {item.always && <Act run={approve({ always: true })}>Always</Act>}
-        <Act class="danger" run={() => send(item, { decision: "deny" }, "Refused.")}>Refuse</Act>
+        <Act class="primary" off={off} run={approve()}>Approve once</Act>
+        {item.always && <Act off={off} run={approve({ ttl: "1h" })}>For an hour</Act>}
+        {item.always && <Act off={off} run={approve({ always: true })}>Always</Act>}
+        <Act class="danger" off={off} run={() => send(item, { decision: "deny" }, "Refused.")}>Refuse</Act>
       </div>
     </>
   );
 }
 
-function Item({ item, current }: { item: PendingItem; current: boolean }) {
+function Fate({ item, ended }: Row) {
+  if (!ended && !item.approved) return <Left item={item} />;
+  const what = item.approved ? "approved" : pendingEnd(item);
   return (
-    <section class={`panel pending ${current ? "current" : ""}`} aria-label={pendingText(item)} aria-current={current}>
+    <span role="status" class="clip">
+      <Badge kind={what === "approved" || what === "answered" ? "good" : ""}>{what}</Badge>
+      {!ended && <span class="soft"> until the machine sends it again</span>}
+    </span>
+  );
+}
+
+function Item({ item, ended, current }: Row & { current: boolean }) {
+  const kind = `${current ? "current" : ""} ${ended ? "ended" : ""}`;
+  return (
+    <section class={`panel pending ${kind}`} aria-label={pendingText(item)} aria-current={current}>
       <div class="bar">
         <Badge kind="warn">{item.moves ? "move to a vm" : item.protocol}</Badge>
         <a href={href(["machines", item.machine])} title={item.machine}>{machineName(item.machine)}</a>
         {(item.waiting ?? 0) > 1 && <span class="soft">{item.waiting} connections</span>}
         <span class="space" />
-        <Left item={item} />
+        <Fate item={item} ended={ended} />
       </div>
       <pre>{pendingText(item)}</pre>
       {item.why && <p class="soft">{shown(item.why)}</p>}
@@ -111,15 +152,16 @@ function Item({ item, current }: { item: PendingItem; current: boolean }) {
           <pre>{shownText(item.first)}</pre>
         </details>
       )}
-      {item.approved
-        ? <p><Badge kind="good">approved</Badge> The machine has not sent the request again yet.</p>
-        : <Ways item={item} />}
+      <Ways item={item} off={ended || !!item.approved} />
     </section>
   );
 }
 
 export function Approvals() {
   const [at, setAt] = useState(""); // the id of a request, so that another one in its place is not meant
+  const list = useRef<HTMLDivElement>(null);
+  const steady = useSteady(list);
+  const rows = useRows(pending.value, useInside(list));
   useEffect(machinesWatch, []);
   const items = pending.value;
   const current = items?.findIndex((p) => p.id === at) ?? -1;
@@ -133,7 +175,7 @@ export function Approvals() {
     if (item?.moves && how.decision === "approve") return how.always ? undefined : approveMove(item);
     const refuses = item?.moves && how.decision === "deny";
     const fits = item && (refuses || (!item.approved && item.protocol !== "question" && !(how.always && !item.always)));
-    if (fits) send(item, how, said).then(next, (e: Error) => toast(e.message, "bad"));
+    if (fits) send(item, how, said).then(next, toastError);
   };
   useKeys([
     { keys: "j", what: "Next request", run: () => move(1) },
@@ -142,8 +184,16 @@ export function Approvals() {
     { keys: "A", what: "Approve it always", run: act({ decision: "approve", always: true }, "Approved.") },
     { keys: "d", what: "Refuse the request", run: act({ decision: "deny" }, "Refused.") },
   ]);
+  // A click that comes from a key means what has the focus, wherever it is.
+  const guard = (e: MouseEvent) => {
+    const pressed = (e.target as Element).closest("button");
+    const row = pressed?.closest(".pending");
+    if (!row || e.detail === 0 || steady(row)) return;
+    e.stopPropagation();
+    toast("Nothing was decided: the list moved just before you pressed. Look at the request, and press again.", "bad");
+  };
   const notify = async () => {
-    if (!(await notifySet(!notifies.value))) toast("This browser does not allow notifications here.", "bad");
+    if (!(await notifySet(!notifies.value))) toast("This browser does not allow notifications here: allow them in its settings of this site.", "bad");
   };
   return (
     <>
@@ -152,12 +202,14 @@ export function Approvals() {
         <span class="space" />
         <Act run={notify}>{notifies.value ? "Stop notifying me" : "Notify me"}</Act>
       </div>
-      <Problem error={pendingError.value ?? undefined} />
       {!items && !pendingError.value && <Loading />}
-      {items?.length === 0 && (
+      {items && rows.length === 0 && (
         <Empty>Nothing waits. A request waits here if a network rule of its machine has the action “ask”.</Empty>
       )}
-      {items?.map((p, i) => <Item key={p.id} item={p} current={i === current} />)}
+      <div ref={list} onClickCapture={guard}>
+        {rows.map((row) => <Item key={row.item.id} {...row} current={row.item.id === at && !row.ended} />)}
+      </div>
+      <Problem error={pendingError.value ?? undefined} />
     </>
   );
 }

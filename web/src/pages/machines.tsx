@@ -8,7 +8,7 @@ import { confirmDialog, openDialog } from "../ui/dialog";
 import { ago, bytes, count, shown } from "../ui/format";
 import { useKeys } from "../ui/keys";
 import { type Column, Table } from "../ui/table";
-import { toast } from "../ui/toast";
+import { toast, toastError } from "../ui/toast";
 import { MachinePage } from "./machine/machine";
 import { NewMachine } from "./new_machine";
 import { NowCell } from "./sample";
@@ -36,7 +36,7 @@ async function eachMachine(ids: string[], what: string, run: (id: string) => Pro
   const failed = ends.filter((e) => e.status === "rejected");
   const done = ids.length - failed.length;
   if (done) toast(`${what} ${count(done, "machine")}.`);
-  for (const f of failed.slice(0, 3)) toast((f.reason as Error).message, "bad");
+  for (const f of failed.slice(0, 3)) toastError(f.reason);
 }
 
 function Bulk({ ids, clear }: { ids: string[]; clear: () => void }) {

@@ -211,7 +211,7 @@ function ReviewOne({ subject }: { subject: string }) {
         <span class="space" />
         <Act class="quiet" run={() => setSides(!sides)}>{sides ? "One column" : "Two columns"}</Act>
         {subject.startsWith("m-") && <Act run={reload}>Freeze again</Act>}
-        <Act disabled={!machine || !ready} run={comment}>Return to the model</Act>
+        <Act off={!machine || !ready} run={comment}>Return to the model</Act>
       </div>
       <NeedsCommand />
       <Problem error={error} />

@@ -64,7 +64,7 @@ function Shipped({ review, undone }: { review: Review; undone: (output: string) 
     <div class="receipt bar" role="status">
       <Badge kind="good">shipped</Badge> This change set was shipped.
       <span class="space" />
-      <Act disabled={!who.value?.ships} run={undo}>Undo</Act>
+      <Act off={!who.value?.ships} run={undo}>Undo</Act>
     </div>
   );
 }
@@ -141,7 +141,7 @@ export function ChangeSetView({ review, state, sides, first }: SetProps) {
             <button type="button" class="quiet" onClick={() => all("none")}>None</button>
           </>
         )}
-        <Act class="primary" disabled={!canShip} run={ship}>
+        <Act class="primary" off={!canShip} run={ship}>
           {alone ? `Ship ${chosen.length} of ${count(files.length, "file")}` : "Ship"}
         </Act>
       </div>

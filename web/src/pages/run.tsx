@@ -222,7 +222,7 @@ function Question({ run, done }: { run: Run; done: () => void }) {
       <Field label="Your answer">
         <textarea rows={2} value={text} onInput={(e) => setText(e.currentTarget.value)} />
       </Field>
-      <Act class="primary" disabled={!text.trim()} run={send("accept", text)}>Answer</Act>{" "}
+      <Act class="primary" off={!text.trim()} run={send("accept", text)}>Answer</Act>{" "}
       <Act run={send("decline")}>Decline</Act>
     </section>
   );

@@ -1,11 +1,10 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { ApiError } from "../api";
-import { toast } from "./toast";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { remedyOf, toast, toastError } from "./toast";
 
 export function Problem({ error }: { error: Error | undefined }) {
   if (!error) return null;
-  const remedy = error instanceof ApiError ? error.remedy : "";
+  const remedy = remedyOf(error);
   return (
     <div class="problem" role="alert">
       {error.message}
@@ -40,24 +39,27 @@ interface ActProps {
   run: () => Promise<unknown> | void;
   class?: string;
   title?: string;
-  disabled?: boolean;
+  off?: boolean; // does nothing
   children: ComponentChildren;
 }
 
-/** A button that cannot be pressed twice while its action runs, and that shows why one failed. */
-export function Act({ run, children, disabled, ...rest }: ActProps) {
+/** A button that cannot be pressed twice while its action runs, and that shows why one failed. It keeps the
+ * keyboard meanwhile: a browser takes it from a disabled element. */
+export function Act({ run, children, off, ...rest }: ActProps) {
   const [busy, setBusy] = useState(false);
+  const runs = useRef(false);
   const press = async () => {
-    setBusy(true);
+    if (off || runs.current) return;
+    setBusy((runs.current = true));
     try {
       await run();
     } catch (e) {
-      toast((e as Error).message, "bad");
+      toastError(e);
     }
-    setBusy(false);
+    setBusy((runs.current = false));
   };
   return (
-    <button type="button" {...rest} disabled={busy || disabled} aria-busy={busy} onClick={press}>
+    <button type="button" {...rest} aria-disabled={busy || off ? true : undefined} aria-busy={busy} onClick={press}>
       {children}
     </button>
   );

@@ -59,6 +59,7 @@ export function FormDialog({ title, action, danger, wide, submit, close, childre
   const [busy, setBusy] = useState(false);
   const send = async (e: Event) => {
     e.preventDefault();
+    if (busy) return;
     setBusy(true);
     setError(undefined);
     try {
@@ -76,7 +77,7 @@ export function FormDialog({ title, action, danger, wide, submit, close, childre
         <Problem error={error} />
         <footer>
           <button type="button" onClick={close}>Cancel</button>
-          <button type="submit" class={danger ? "danger" : "primary"} disabled={busy}>{action}</button>
+          <button type="submit" class={danger ? "danger" : "primary"} aria-disabled={busy ? true : undefined}>{action}</button>
         </footer>
       </form>
     </Dialog>

@@ -1,7 +1,7 @@
 // Keyboard shortcuts: one key, or `g` and a key for a page. They are off while text is typed.
+import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Dialog, openDialog } from "./dialog";
-import { toast } from "./toast";
 
 interface Shortcut {
   keys: string; // "r", or "g m" for two keys in a row
@@ -25,27 +25,59 @@ export function useKeys(rows: Shortcut[]): void {
 
 /**
  * Where the user types, until the user goes elsewhere. A machine can take it away in the middle of a word: by
- * the end of its desktop, or of a question. The rest of the word then goes to the page, and is no shortcut.
- * A page in a frame can do the same: it may give the keyboard to the page around it.
+ * the end of its desktop, or of a question. The rest of the word then goes to the page, and is neither a shortcut
+ * nor a press of a button that Tab has reached. A page in a frame can do the same: it may give the keyboard to the
+ * page around it.
  */
 let typed: Element | null = null;
+let keyAt = 0; // when the newest key came
+const QUIET_MS = 1000; // nobody is in the middle of a word
+const off = signal(false); // a key was kept from doing something
+
+const ENDED = "textarea[readonly]"; // takes no answer any more
+
+function typedIsGone(): boolean {
+  return typed !== null && (!typed.isConnected || typed.matches(`iframe, ${ENDED}`));
+}
+
+function keysOn(): void {
+  typed = null;
+  off.value = false;
+}
 
 function typedWatch(): void {
   const take = (e: KeyboardEvent) => {
-    if (!(e.target instanceof Element) || e.target === document.body) return;
-    const types = e.target.closest("input, textarea, .xterm, .desktop") && !e.target.closest("dialog");
+    const quiet = Date.now() - keyAt > QUIET_MS;
+    keyAt = Date.now();
+    if (!(e.target instanceof Element)) return;
+    const presses = e.key === "Enter" || e.key === " ";
+    if (typedIsGone()) {
+      if (!presses || isTyping(e.target) || (quiet && e.target.closest(".keys-off"))) return;
+      e.preventDefault();
+      e.stopPropagation();
+      off.value = true;
+      return;
+    }
+    if (e.target === document.body) return;
+    const types = e.target.closest("input, textarea, .xterm, .desktop") && !e.target.matches(ENDED) && !e.target.closest("dialog");
     const over = e.key === "Enter" && e.target.matches("input");
     typed = types && !over ? e.target : null;
   };
   document.addEventListener("keydown", take, true);
-  document.addEventListener("pointerdown", () => (typed = null), true);
+  document.addEventListener("pointerdown", keysOn, true);
   window.addEventListener("blur", () => (typed = document.querySelector("iframe") ?? typed));
 }
 
-function typedIsGone(): boolean {
-  if (!typed || (typed.isConnected && !typed.matches("iframe"))) return false;
-  toast("The keys of this page wait until you click in it or press Tab: what you typed in has lost the keyboard.", "bad");
-  return true;
+/** What turns the keys on again without a pointer. Nobody types Shift+Tab, a pause and Enter by chance. */
+export function KeysOff() {
+  if (!off.value) return null;
+  return (
+    <div class="problem keys-off" role="alert">
+      The keys of this page wait: what you typed in has lost the keyboard. Click in the page, or go to this button,
+      pause for a second and press Enter:
+      <button type="button" onClick={keysOn}>Turn the keys on</button>
+    </div>
+  );
 }
 
 function isTyping(target: EventTarget | null): boolean {
@@ -60,7 +92,11 @@ export function keysStart(): void {
     const row = shortcuts.get(both) ?? shortcuts.get(e.key);
     first = row ? "" : e.key;
     firstAt = Date.now();
-    if (!row || typedIsGone()) return;
+    if (!row) return;
+    if (typedIsGone()) {
+      off.value = true;
+      return;
+    }
     e.preventDefault();
     row.run();
   });

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 interface Message {
   id: number;
   text: string;
+  remedy: string;
   kind: "good" | "bad";
 }
 
@@ -10,10 +11,20 @@ const messages = signal<Message[]>([]);
 let next = 1;
 
 /** Shows a short message; one about a failure stays longer. */
-export function toast(text: string, kind: Message["kind"] = "good"): void {
+export function toast(text: string, kind: Message["kind"] = "good", remedy = ""): void {
   const id = next++;
-  messages.value = [...messages.value.slice(-3), { id, text, kind }];
-  setTimeout(() => dismiss(id), kind === "bad" ? 12_000 : 4000);
+  messages.value = [...messages.value.slice(-3), { id, text, remedy, kind }];
+  setTimeout(() => dismiss(id), remedy ? 20_000 : kind === "bad" ? 12_000 : 4000);
+}
+
+/** What to do about a failure, as the daemon says it. */
+export function remedyOf(error: unknown): string {
+  const { remedy } = error as { remedy?: unknown };
+  return typeof remedy === "string" ? remedy : "";
+}
+
+export function toastError(error: unknown): void {
+  toast((error as Error).message, "bad", remedyOf(error));
 }
 
 function dismiss(id: number): void {
@@ -24,8 +35,11 @@ export function Toasts() {
   return (
     <div class="toasts" aria-live="polite">
       {messages.value.map((m) => (
-        <button type="button" class={`toast ${m.kind}`} key={m.id} onClick={() => dismiss(m.id)}>
-          {m.text}
+        <button type="button" class={`toast ${m.kind}`} key={m.id} title="Dismiss" onClick={() => dismiss(m.id)}>
+          <span>
+            {m.text}
+            {m.remedy && <span class="remedy">{m.remedy}</span>}
+          </span>
         </button>
       ))}
     </div>

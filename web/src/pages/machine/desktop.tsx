@@ -30,7 +30,7 @@ function Typed({ path }: { path: string }) {
         value={text}
         onInput={(e) => setText(e.currentTarget.value)}
       />
-      <Act run={send} disabled={!text}>Type</Act>
+      <Act run={send} off={!text}>Type</Act>
     </>
   );
 }

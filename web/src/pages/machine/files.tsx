@@ -9,7 +9,7 @@ import { confirmDialog, FormDialog, openDialog } from "../../ui/dialog";
 import { ago, bytes, shown } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { type Column, Table } from "../../ui/table";
-import { toast } from "../../ui/toast";
+import { toast, toastError } from "../../ui/toast";
 import type { PartProps } from "./machine";
 
 const VIEW_MAX = 1 << 20;
@@ -76,7 +76,7 @@ function FileText({ target, path, content, done }: { target: string; path: strin
       />
       <div class="bar">
         <span class="space" />
-        <Act class="primary" disabled={text === old} run={save}>Save</Act>
+        <Act class="primary" off={text === old} run={save}>Save</Act>
       </div>
     </>
   );
@@ -159,7 +159,7 @@ export function Files({ machine, path: of }: PartProps) {
     if (files?.length) toast("Uploaded.");
     reload();
   };
-  const send = (files: FileList | null) => void upload(files).catch((e: Error) => toast(e.message, "bad"));
+  const send = (files: FileList | null) => void upload(files).catch(toastError);
   const remove = (e: Entry) =>
     confirmDialog(`Delete ${shown(e.name)}`, "A step before it may still have it: see the timeline.", "Delete", () =>
       api.remove(target, { path: join(dir, e.name), recursive: e.type === "directory" }).then(reload),

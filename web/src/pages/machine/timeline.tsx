@@ -241,8 +241,8 @@ export function Timeline({ machine, path }: PartProps) {
               <span class="soft">{causes[step.kind]} · {time(step.created)}</span>
               <span class="space" />
               <Act run={rename}>{step.name ? "Rename" : "Name"}</Act>
-              <Act class="danger" disabled={!step.restorable} run={rewind}>Rewind</Act>
-              <Act disabled={!step.restorable} run={fork}>Fork</Act>
+              <Act class="danger" off={!step.restorable} run={rewind}>Rewind</Act>
+              <Act off={!step.restorable} run={fork}>Fork</Act>
             </div>
             {step.name && <p><Badge kind="good">{shown(step.name)}</Badge></p>}
             <pre>{shownText(cause(step))}</pre>
