@@ -13,6 +13,21 @@ const browser = await chromium.launch({
 });
 const tabs = new Map();
 
+// Runs in the page: whether the focus is at what is looked for, and how the user sees that.
+const focused = (selector) => {
+  const at = document.activeElement;
+  const name = `${at.localName}.${at.className} ${at.textContent.slice(0, 40)}`;
+  const { outlineStyle, outlineWidth, boxShadow } = getComputedStyle(at);
+  const box = at.getBoundingClientRect();
+  const wrong = [];
+  // From the last element the browser goes through its own window, which a test has not.
+  if (at !== document.body) {
+    if ((outlineStyle === "none" || outlineWidth === "0px") && boxShadow === "none") wrong.push(`no mark: ${name}`);
+    if (box.bottom < 1 || box.top > innerHeight || box.right < 1 || !box.width) wrong.push(`out of view: ${name}`);
+  }
+  return { there: at.matches(selector) || !!at.closest("label")?.matches(selector), wrong };
+};
+
 const own = {
   // A tab of a context of its own: no storage is shared with another tab.
   async open(name, { options = {}, url }) {
@@ -53,6 +68,19 @@ const own = {
   // Presses a key where the focus is.
   key: (name, key) => tabs.get(name).page.keyboard.press(key),
   type: (name, text) => tabs.get(name).page.keyboard.type(text),
+  // Presses a key until what matches has the focus, as a user of the keyboard goes there. Returns what was wrong on
+  // the way: a focus that was lost, that cannot be seen, or that is outside of the window.
+  async go(name, selector, key) {
+    const { page } = tabs.get(name);
+    const wrong = new Set();
+    for (let i = 0; i < 120; i++) {
+      await page.keyboard.press(key);
+      const told = await page.evaluate(`(${focused})(${JSON.stringify(selector)})`);
+      told.wrong.forEach((what) => wrong.add(what));
+      if (told.there) return [...wrong];
+    }
+    throw new Error(`${key} does not reach it; ${[...wrong]}`);
+  },
   point: (name, x, y) => tabs.get(name).page.mouse.move(x, y),
   press: (name, x, y) => tabs.get(name).page.mouse.click(x, y),
   async shown(name, selector) {
