@@ -24,6 +24,19 @@ def test_a_file_is_viewed_edited_and_saved(tab, daemon, box):
     assert daemon.exec(box, "cat note")["stdout"] == "after\n"
 
 
+def test_files_begin_where_the_commands_of_the_machine_start(tab, daemon, tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "granted.txt").write_text("x")
+    shop = daemon.machine(dirs=[{"path": str(tmp_path), "mode": "cow"}])
+    daemon.exec(shop, "echo hello >~/in-home")
+    assert daemon.exec(shop, "pwd")["stdout"].strip() == str(tmp_path)
+    show(tab, shop, "files")
+    tab.shown(".row:has-text('granted.txt')")
+    tab.click("button:text('Home')")
+    tab.shown(".row:has-text('in-home')")
+    tab.gone("button:text('Home')")
+
+
 def test_a_save_does_not_overwrite_what_somebody_else_wrote(tab, daemon, box):
     daemon.exec(box, "echo before >note")
     show(tab, box, "files")

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { api, ApiError, contentOf, download, listAll, request, withQuery } from "../../api";
 import { go, route } from "../../router";
-import type { Entry } from "../../types";
+import type { Entry, Grant } from "../../types";
 import { Act, Empty, Field, Loading, Problem } from "../../ui/basics";
 import { confirmDialog, FormDialog, openDialog } from "../../ui/dialog";
 import { ago, bytes, shown } from "../../ui/format";
@@ -137,8 +137,30 @@ function Crumbs({ dir, open }: { dir: string; open: (path: string) => void }) {
 const order = (a: Entry, b: Entry) =>
   Number(b.type === "directory") - Number(a.type === "directory") || a.name.localeCompare(b.name);
 
-export function Files({ machine, path: of }: PartProps) {
-  const dir = route.value.query.get("dir") ?? machine.home ?? "/";
+/** Where commands of the machine start: in what was granted to it, or in its home. */
+async function workOf(path: string, home: string, signal: AbortSignal): Promise<string> {
+  const { grants } = await api.get<{ grants: Grant[] }>(`${path}/grants`, {}, signal);
+  const first = (kind: string) => grants.find((g) => g.kind === kind)?.at;
+  return first("dir") ?? first("repo") ?? home;
+}
+
+/** The folder of the address, or the one to begin with. */
+export function Files(props: PartProps) {
+  const { machine, path } = props;
+  const home = machine.home ?? "/";
+  const asked = route.value.query.get("dir");
+  const [begin, setBegin] = useState<string>();
+  useEffect(() => {
+    if (asked) return;
+    const stop = new AbortController();
+    workOf(path, home, stop.signal).catch(() => home).then((dir) => stop.signal.aborted || setBegin(dir));
+    return () => stop.abort();
+  }, [machine.id, !asked]);
+  const dir = asked ?? begin;
+  return dir ? <Folder {...props} dir={dir} home={home} /> : <Loading />;
+}
+
+function Folder({ machine, path: of, dir, home }: PartProps & { dir: string; home: string }) {
   const file = route.value.query.get("file");
   const target = `${of}/files`;
   const input = useRef<HTMLInputElement>(null);
@@ -199,6 +221,7 @@ export function Files({ machine, path: of }: PartProps) {
     >
       <div class="bar">
         <Crumbs dir={dir} open={(to) => place({ dir: to })} />
+        {dir !== home && <button type="button" class="quiet" onClick={() => place({ dir: home })}>Home</button>}
         <span class="space" />
         <button type="button" onClick={() => openDialog((close) => <NewFolder target={target} dir={dir} done={reload} close={close} />)}>
           New folder
