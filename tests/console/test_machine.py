@@ -96,8 +96,28 @@ def test_two_terminals_are_beside_each_other(tab, box):
         tab.click(".xterm >> visible=true")
         tab.type(f"echo is-{name}\n")
         tab.until(f"[...document.querySelectorAll('.xterm-rows')].some((r) => r.innerText.includes('is-{name}'))")
+    both = "document.querySelectorAll('.xterm-rows').length === 2"
     tab.click("button:has-text('1:')")
-    tab.until("document.querySelectorAll('.xterm-rows')[0].checkVisibility() && document.querySelectorAll('.xterm-rows').length === 2")
+    tab.until(f"document.querySelectorAll('.xterm-rows')[0].checkVisibility() && {both}")
+    for number in (2, 1):  # the one that was picked is picked again, and the other one is there
+        tab.click(f"button:has-text('{number}:')")
+        tab.reload()
+        tab.shown(f"[aria-pressed=true]:has-text('{number}:')")
+        tab.until(f"document.querySelectorAll('.xterm-rows')[{number - 1}]?.checkVisibility() && {both}")
+        tab.until(f"[...document.querySelectorAll('.xterm-rows')].some((r) => r.innerText.includes('is-{'one' if number == 1 else 'two'}'))")
+
+
+def test_the_keyboard_comes_out_of_a_terminal_and_passes_by_it(tab, box):
+    show(tab, box, "terminals")
+    tab.click("text=New terminal")
+    tab.until("document.activeElement.closest('.xterm')")
+    tab.key("Tab")  # it is the shell's
+    tab.until("document.activeElement.closest('.xterm')")
+    tab.key("Shift+Escape")
+    tab.until("document.activeElement.matches('[aria-pressed=true]')")
+    assert tab.go("#tab-terminals", "Shift+Tab") == []
+    assert tab.go("#tab-timeline", "ArrowLeft") == []
+    assert tab.go("#tab-files", "ArrowRight") == []  # past a terminal that opens
 
 
 def test_a_terminal_goes_on_after_a_lost_connection(tab, daemon, box):

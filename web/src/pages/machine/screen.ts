@@ -9,6 +9,7 @@ const SCROLLBACK = 5000; // lines; the memory of a terminal is bounded by it
 export interface Screen {
   terminal: Terminal;
   fit: () => void;
+  leave: (to: () => void) => void; // what the keys do that leave the terminal, which takes Tab for itself
   paint: (dark: boolean) => void;
   dispose: () => void;
 }
@@ -35,6 +36,12 @@ export function screenOpen(parent: HTMLElement, dark: boolean): Screen {
   return {
     terminal,
     fit: () => fit.fit(),
+    leave: (to) =>
+      terminal.attachCustomKeyEventHandler((e) => {
+        if (!e.shiftKey || e.key !== "Escape") return true;
+        if (e.type === "keydown") to();
+        return false;
+      }),
     paint: (to) => {
       terminal.options.theme = themes[to ? "dark" : "light"];
     },

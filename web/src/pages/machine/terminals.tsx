@@ -13,10 +13,27 @@ import type { Screen } from "./screen";
 
 const SHELL = "exec $(command -v bash || command -v sh) -l";
 const NAME = "console-"; // begins the names of terminals that a page started
+const KEY = "carrel.terminals"; // what was picked in this tab, newest first
+const PICKED_MAX = 50;
+
+function pickedRead(): string[] {
+  return (sessionStorage.getItem(KEY) ?? "").split(" ").filter(Boolean);
+}
+
+function pickedAdd(id: string): string[] {
+  const next = [id, ...pickedRead().filter((other) => other !== id)].slice(0, PICKED_MAX);
+  sessionStorage.setItem(KEY, next.join(" "));
+  return next;
+}
+
+/** Takes the keyboard, but not from a user who goes along the tabs of the page with it. */
+function focus(screen: Screen | undefined): void {
+  if (!document.activeElement?.matches("[role=tab]:focus-visible")) screen?.terminal.focus();
+}
 
 function stateText(state: AttachedState): string {
   if (state === "connecting") return "Connecting…";
-  if (state === "open") return "";
+  if (state === "open") return "Shift+Escape takes the keyboard back from the terminal.";
   if ("lost" in state) return `Not connected: ${shown(state.lost)}. Trying again…`;
   return `The command has ended with status ${state.ended.status}.`;
 }
@@ -37,7 +54,8 @@ function TerminalView({ path, exec, visible }: { path: string; exec: string; vis
         screen.current = screenOpen(ref.current, dark.value);
         resized.observe(ref.current);
         attached = new Attached(path, exec, screen.current, setState);
-        screen.current.terminal.focus();
+        screen.current.leave(() => document.querySelector<HTMLElement>("[aria-label=Terminals] [aria-pressed=true]")?.focus());
+        focus(screen.current);
       })
       .catch(setError);
     return () => {
@@ -51,7 +69,7 @@ function TerminalView({ path, exec, visible }: { path: string; exec: string; vis
   useEffect(() => screen.current?.paint(dark.value), [dark.value]);
 
   useEffect(() => {
-    if (visible) screen.current?.terminal.focus();
+    if (visible) focus(screen.current);
   }, [visible]);
 
   return (
@@ -65,7 +83,8 @@ function TerminalView({ path, exec, visible }: { path: string; exec: string; vis
 
 export function Terminals({ machine, path }: PartProps) {
   const [mine, setMine] = useState<string[]>([]); // opened on this page, also if they have ended
-  const [picked, setPicked] = useState<string>();
+  const [picked, setPicked] = useState(pickedRead);
+  const pick = (id: string) => setPicked(pickedAdd(id));
   const [closed, setClosed] = useState(new Set<string>());
   const { data, error } = useLoad(
     (signal) => api.get<{ execs: Exec[] }>(`${path}/execs`, { state: "running", limit: 1000 }, signal),
@@ -76,7 +95,7 @@ export function Terminals({ machine, path }: PartProps) {
   const running = (data?.execs ?? []).filter((x) => x.terminal);
   const names = new Map(running.map((x) => [x.id, x.name?.startsWith(NAME) ? "shell" : (x.name ?? commandLine(x.argv))]));
   const all = [...new Set([...running.map((x) => x.id).reverse(), ...mine])].filter((id) => !closed.has(id));
-  const current = picked && all.includes(picked) ? picked : all[0];
+  const current = picked.find((id) => all.includes(id)) ?? all[0];
 
   const start = async () => {
     const made = await api.post<Exec>(`${path}/execs`, {
@@ -87,7 +106,7 @@ export function Terminals({ machine, path }: PartProps) {
       env: { TERM: "xterm-256color", COLORTERM: "truecolor" },
     });
     setMine([...mine, made.id]);
-    setPicked(made.id);
+    pick(made.id);
   };
   const end = async (id: string) => {
     if (names.has(id)) await api.remove(`${path}/execs/${id}`);
@@ -98,7 +117,7 @@ export function Terminals({ machine, path }: PartProps) {
     <>
       <div class="bar" role="group" aria-label="Terminals">
         {all.map((id, i) => (
-          <button key={id} type="button" aria-pressed={id === current} onClick={() => setPicked(id)}>
+          <button key={id} type="button" aria-pressed={id === current} onClick={() => pick(id)}>
             {i + 1}:&nbsp;<span class="clip">{shown(names.get(id) ?? "ended")}</span>
           </button>
         ))}
