@@ -45,6 +45,22 @@ def test_a_run_is_started_followed_and_exported(tab, daemon):
     tab.shown(".row:has-text('Say hello.'):has-text('done')")
 
 
+def test_the_form_says_what_a_mode_is_and_asks_for_the_menu_that_one_needs(tab, daemon):
+    menu = (pathlib.Path(__file__).resolve().parents[2] / "examples/menu.json").read_text()
+    visit(tab, "runs")
+    tab.click("text=Start a run")
+    tab.shown("small:has-text('reads every result')")
+    tab.selectOption("label:has-text('Mode') select", "action-selector")
+    tab.shown("small:has-text('calls that you wrote')")
+    tab.fill("label:has-text('Task') textarea", "Look.")
+    tab.fill("label:has-text('Model') input", "rehearsal/r")
+    tab.fill("label:has-text('Script') textarea", json.dumps({"turns": [{"calls": [finish()]}]}))
+    tab.fill("label:has-text('Menu') textarea", menu)
+    tab.click("dialog button:text('Start')")
+    tab.shown("p:has-text('action-selector')")
+    assert "action-selector" in [run["mode"] for run in daemon.get("/v1/runs")["runs"]]
+
+
 def test_a_question_of_a_run_is_answered(tab, daemon):
     ask = {"tool": "ask", "arguments": {"question": "Which <i>colour</i>?", "options": ["red", "blue"]}}
     plan = {"tool": "plan", "arguments": {"items": [{"text": "ask", "status": "doing"}, {"text": "paint", "status": "todo"}]}}

@@ -98,7 +98,7 @@ function Known({ list }: { list: ModelList }) {
       <dl class="facts">
         {list.providers.map((p) => (
           <div class="fact" key={p.name}>
-            <dt>{shown(p.name)} <span class="soft">{p.format}</span></dt>
+            <dt>{shown(p.name)} {p.format !== p.name && <span class="soft">({p.format})</span>}</dt>
             <dd>
               {p.ready ? <Badge kind="good">ready</Badge> : <Badge kind="warn">not ready</Badge>} {shown(p.missing ?? p.url ?? "")}
             </dd>

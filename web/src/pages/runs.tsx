@@ -13,7 +13,14 @@ import { RunPage } from "./run";
 import { type Run, stateKind } from "./run_types";
 import "./runs.css";
 
-const modes = ["free", "plan-then-execute", "action-selector", "map", "handles"];
+// What each one is for; docs/reference/operator.md has the whole table.
+const modes: Record<string, string> = {
+  free: "The model calls any tool and reads every result.",
+  "plan-then-execute": "The model fixes its calls before it reads anything, so no text that it reads can change them.",
+  "action-selector": "The model picks from calls that you wrote, and reads no results: you see them.",
+  map: "The model reads texts of others only as short records, which another model makes of them without tools.",
+  handles: "The model reads no text of others: it asks about the text, and another model answers without tools.",
+};
 
 const columns: Column<Run>[] = [
   { title: "Task", width: "minmax(10rem, 4fr)", show: (r) => <strong>{shown(r.task)}</strong> },
@@ -38,6 +45,7 @@ interface Fields {
   machine: string;
   model: string;
   mode: string;
+  menu: string;
   script: string;
   turns: string;
   tokens: string;
@@ -48,7 +56,7 @@ interface Fields {
 }
 
 const none: Fields = {
-  task: "", machine: "", model: "", mode: "free", script: "",
+  task: "", machine: "", model: "", mode: "free", menu: "", script: "",
   turns: "", tokens: "", money: "", timeout: "", tries: "", check: "",
 };
 
@@ -56,6 +64,7 @@ function body(f: Fields): object {
   const out: Record<string, unknown> = { task: f.task, mode: f.mode };
   for (const name of ["machine", "model", "script", "timeout", "check"] as const) if (f[name]) out[name] = f[name];
   for (const name of ["turns", "tokens", "tries"] as const) if (f[name]) out[name] = Number(f[name]);
+  if (f.mode === "action-selector") out.menu = f.menu;
   if (f.money) out.money_micro = Math.round(Number(f.money) * 1e6);
   return out;
 }
@@ -107,9 +116,14 @@ function NewRun({ machine, close }: { machine: string; close: () => void }) {
           <textarea rows={3} value={f.script} onInput={set("script")} />
         </Field>
       )}
-      <Field label="Mode">
-        <select value={f.mode} onChange={set("mode")}>{modes.map((m) => <option key={m}>{m}</option>)}</select>
+      <Field label="Mode" hint={modes[f.mode]!}>
+        <select value={f.mode} onChange={set("mode")}>{Object.keys(modes).map((m) => <option key={m}>{m}</option>)}</select>
       </Field>
+      {f.mode === "action-selector" && (
+        <Field label="Menu" hint="The calls that the model may pick, as JSON, such as examples/menu.json.">
+          <textarea required rows={4} value={f.menu} onInput={set("menu")} />
+        </Field>
+      )}
       <Limits f={f} set={set} />
     </FormDialog>
   );
