@@ -22,11 +22,7 @@
 
 /* User of a file operation. With the fsuid the kernel also drops root's file capabilities. */
 
-struct actor {
-    bool is_other;
-};
-
-static void actor_done(struct actor *a) {
+void files_actor_done(struct files_actor *a) {
     if (!a->is_other)
         return;
     syscall(SYS_setfsuid, 0);
@@ -34,16 +30,17 @@ static void actor_done(struct actor *a) {
     prctl(PR_SET_DUMPABLE, 0);
 }
 
-static struct actor act_as(uint32_t uid, uint32_t gid) {
+struct files_actor files_act_as(uint32_t uid, uint32_t gid) {
     if (gid != MSG_ID_NONE)
         syscall(SYS_setfsgid, gid);
     if (uid != MSG_ID_NONE)
         syscall(SYS_setfsuid, uid);
-    return (struct actor){.is_other = uid != MSG_ID_NONE || gid != MSG_ID_NONE};
+    return (struct files_actor){.is_other = uid != MSG_ID_NONE || gid != MSG_ID_NONE};
 }
 
 #define ACT_AS(msg) \
-    struct actor actor DEFER(actor_done) __attribute__((unused)) = act_as((msg)->uid, (msg)->gid)
+    struct files_actor actor DEFER(files_actor_done) \
+        __attribute__((unused)) = files_act_as((msg)->uid, (msg)->gid)
 
 static enum serve_result files_answer(struct conn *c, const struct frame *f, int result,
                                       const char *what) {
@@ -109,6 +106,10 @@ static int refuse_proc(int fd) {
     return fs.f_type == PROC_SUPER_MAGIC ? fail_with(EACCES) : 0;
 }
 
+bool files_is_proc(int fd) {
+    return refuse_proc(fd) < 0;
+}
+
 /* Reports the error of a file that cannot be opened at once because a process has a lease on it. */
 static int fail_leased(const char *path) {
     struct stat st;
@@ -135,6 +136,11 @@ static int open_regular(const char *path, int flags, uint32_t mode, struct stat 
     if (covers_have(st))
         return fail_with(EACCES);
     return TAKE_FD(fd);
+}
+
+int files_open_regular(const char *path) {
+    struct stat st;
+    return open_regular(path, O_RDONLY, 0, &st);
 }
 
 /* File attributes and directories. */
@@ -181,7 +187,6 @@ struct dirent64 {
 };
 
 struct lister {
-    int dir;
     uint32_t max;
     struct msg_list_page page;
     uint8_t *at;
@@ -189,34 +194,45 @@ struct lister {
 };
 
 /* Adds an entry to the page. False: the page is full, and the next page starts with this entry. */
-static bool list_one(struct lister *l, const struct dirent64 *d) {
-    struct stat st;
-    if (is_dots(d->name) || fstatat(l->dir, d->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return true;
-    struct msg_entry e = entry_of(&st);
-    e.name = (struct msg_str){d->name, (uint32_t)strlen(d->name)};
+static bool list_one(void *arg, int dir, const char *name, const struct stat *st) {
+    struct lister *l = arg;
+    struct msg_entry e = entry_of(st);
+    (void)dir;
+    e.name = (struct msg_str){name, (uint32_t)strlen(name)};
     size_t n = l->page.count < l->max ? msg_entry_put(l->at, (size_t)(l->end - l->at), &e) : 0;
     l->at += n;
     l->page.count += n > 0;
     return n > 0;
 }
 
-static int list_page(struct lister *l, uint64_t cookie) {
+/* An entry that vanishes meanwhile is left out. */
+static bool each_one(int dir, const char *name, files_entry_fn *one, void *arg) {
+    struct stat st;
+    return is_dots(name) || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+           one(arg, dir, name, &st);
+}
+
+int files_each(const char *path, uint64_t cookie, uint64_t *ret_next, files_entry_fn *one,
+               void *arg) {
     char raw[4096] __attribute__((aligned(8)));
-    l->page.next = cookie;
+    int dir DEFER_CLOSE =
+        *path == '/' ? sys_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0) : fail_with(EINVAL);
+    if (dir < 0 || (cookie && lseek(dir, (off_t)cookie, SEEK_SET) < 0))
+        return -1;
+    *ret_next = cookie;
     for (;;) {
-        long n = syscall(SYS_getdents64, l->dir, raw, sizeof(raw));
+        long n = syscall(SYS_getdents64, dir, raw, sizeof(raw));
         if (n < 0)
             return -1;
         if (n == 0) {
-            l->page.next = 0;
+            *ret_next = 0;
             return 0;
         }
         for (char *at = raw; at < raw + n;) {
             const struct dirent64 *d = (const struct dirent64 *)at;
-            if (!list_one(l, d))
+            if (!each_one(dir, d->name, one, arg))
                 return 0;
-            l->page.next = (uint64_t)d->next;
+            *ret_next = (uint64_t)d->next;
             at += d->bytes;
         }
     }
@@ -228,15 +244,10 @@ enum serve_result files_list(struct guest *g, struct conn *c, const struct frame
     struct msg_list m;
     SERVE_GET(list, f, &m);
     ACT_AS(&m);
-    int dir DEFER_CLOSE = *m.path.s == '/' ? sys_open(AT_FDCWD, m.path.s, O_RDONLY | O_DIRECTORY, 0)
-                                           : fail_with(EINVAL);
-    if (dir < 0 || (m.cookie && lseek(dir, (off_t)m.cookie, SEEK_SET) < 0))
-        return files_answer(c, f, -1, "cannot list the directory");
-    struct lister l = {.dir = dir,
-                       .max = m.max && m.max < LIST_MAX ? m.max : LIST_MAX,
+    struct lister l = {.max = m.max && m.max < LIST_MAX ? m.max : LIST_MAX,
                        .at = entries,
                        .end = entries + sizeof(entries)};
-    if (list_page(&l, m.cookie) < 0)
+    if (files_each(m.path.s, m.cookie, &l.page.next, list_one, &l) < 0)
         return files_answer(c, f, -1, "cannot list the directory");
     l.page.entries = (struct msg_bytes){entries, (uint32_t)(l.at - entries)};
     struct frame_head head = {.type = MSG_LIST_PAGE, .tag = f->head.tag};

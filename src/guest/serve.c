@@ -9,6 +9,7 @@
 #include "guest/files.h"
 #include "guest/identity.h"
 #include "guest/init.h"
+#include "guest/meta.h"
 #include "guest/pause.h"
 #include "guest/sys.h"
 #include "guest/tree.h"
@@ -30,7 +31,7 @@ static enum serve_result hello(struct guest *g, struct conn *c, const struct fra
     c->takes_calls = m.features & MSG_FEATURE_CALLS;
     if (c->is_privileged)
         g->asked_ns = 0; /* a new spawner can be asked at once */
-    uint32_t features = g->features | MSG_FEATURE_NAMES | MSG_FEATURE_CALLS;
+    uint32_t features = g->features | MSG_FEATURE_NAMES | MSG_FEATURE_CALLS | MSG_FEATURE_META;
     features |= c->serial ? MSG_FEATURE_LOG_READ : MSG_FEATURE_FDS | MSG_FEATURE_COPY;
     features |= c->is_privileged ? MSG_FEATURE_PRIVILEGED : 0;
     struct frame_head head = {.type = MSG_HELLO, .tag = f->head.tag};
@@ -145,6 +146,9 @@ static const struct {
     [MSG_SWITCH_ROOT] = {switch_root, .is_bare = true, .owns_fds = true},
     [MSG_LINGER] = {linger, .is_privileged = true, .is_bare = true},
     [MSG_LOG_READ] = {cmd_log_read},
+    [MSG_META] = {meta_get},
+    [MSG_META_SET] = {meta_set},
+    [MSG_FILE_ROOT] = {meta_root},
 };
 
 static bool is_well_formed(const struct conn *c, const struct frame *f) {

@@ -119,6 +119,10 @@ bool guest_stores_commands(const struct guest *g) {
     return guest_is_cell(g) && guest_features(g) & MSG_FEATURE_PAUSE;
 }
 
+bool guest_has_meta(const struct guest *g) {
+    return !guest_incarnation(g) || guest_features(g) & MSG_FEATURE_META;
+}
+
 bool guest_keeps_logs(const struct guest *g) {
     return guest_features(g) & MSG_FEATURE_LOG_READ;
 }
@@ -599,8 +603,8 @@ static void tell_refusals(struct guest *g) {
 
 /* A lost read request had no effect; a lost change may have happened. */
 static bool only_looks(uint16_t type) {
-    static const uint16_t types[] = {MSG_PING, MSG_TABLE, MSG_BUSY,    MSG_STAT,
-                                     MSG_LIST, MSG_READ,  MSG_LOG_READ};
+    static const uint16_t types[] = {MSG_PING, MSG_TABLE, MSG_BUSY,     MSG_STAT,
+                                     MSG_LIST, MSG_READ,  MSG_LOG_READ, MSG_META};
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
         if (types[i] == type)
             return true;

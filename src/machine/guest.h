@@ -64,6 +64,8 @@ bool guest_passes_dump(const struct guest *g);
 bool guest_stores_commands(const struct guest *g);
 /* True: the guest makes the logs of commands, and MSG_LOG_READ reads them. */
 bool guest_keeps_logs(const struct guest *g);
+/* False: an older guest, which closes the connection at MSG_META and its like. */
+bool guest_has_meta(const struct guest *g);
 /* False: the guest has said that it cannot copy output to descriptors (MSG_EXEC_COPY). */
 bool guest_has_copies(const struct guest *g);
 

@@ -29,6 +29,9 @@ static const struct {
     {MSG_CHOWN, SCOPE_RUN, "file.chown", sizeof(struct msg_chown)},
     {MSG_SYMLINK, SCOPE_RUN, "file.symlink", sizeof(struct msg_move)},
     {MSG_WATCH, SCOPE_READ, "file.watch", sizeof(struct msg_path)},
+    {MSG_META, SCOPE_READ, "file.meta", sizeof(struct msg_list)},
+    {MSG_META_SET, SCOPE_RUN, "file.meta", sizeof(struct msg_meta_set)},
+    {MSG_FILE_ROOT, SCOPE_RUN, "file.root", sizeof(struct msg_path)},
 };
 
 /* The message of any file request. Its strings and data belong to the caller,
@@ -40,6 +43,7 @@ union file_message {
     struct msg_write write;
     struct msg_move move;
     struct msg_chown chown;
+    struct msg_meta_set meta;
 };
 
 static size_t message_size(uint16_t type, bool *ret_changes) {
@@ -150,6 +154,11 @@ static void answered(void *arg, const struct frame *frame, const struct err *err
     free(c);
 }
 
+/* An older guest would close the connection. */
+static bool guest_may_take(const struct guest *g, uint16_t type) {
+    return (type != MSG_META && type != MSG_META_SET && type != MSG_FILE_ROOT) || guest_has_meta(g);
+}
+
 static void send_file(void *arg);
 
 static void file_awake(void *arg, const struct err *err) {
@@ -169,6 +178,13 @@ static void send_file(void *arg) {
         c->changes ? barrier_enter(l, send_file, c, &err) : barrier_wait_root(l, send_file, c);
     if (turn > 0)
         return;
+    if (turn == 0 && l->machine && !guest_may_take(l->machine->guest, c->type)) {
+        err_set(&err, ERR_UNSUPPORTED,
+                "the machine was started by an older version of Carrel, which knows no metadata of "
+                "files");
+        answered(c, NULL, &err);
+        return;
+    }
     if (turn == 0 && l->machine) {
         guest_request(l->machine->guest, (struct frame_head){.type = c->type}, &c->message, NULL, 0,
                       answered, c);

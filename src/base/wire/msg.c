@@ -143,6 +143,18 @@ static const struct field log_read_fields[] = {
 static const struct field log_data_fields[] = {
     F(U64, msg_log_data, offset), F(U64, msg_log_data, produced), F(U64, msg_log_data, lost),
     F(U8, msg_log_data, ended),   F(REST, msg_log_data, data),    {END}};
+static const struct field meta_fields[] = {
+    F(STR, msg_meta, name),     F(U64, msg_meta, atime_ns), F(U64, msg_meta, ctime_ns),
+    F(STRS, msg_meta, pairs), {END}};
+static const struct field meta_page_fields[] = {F(U64, msg_meta_page, next),
+                                                F(U32, msg_meta_page, count),
+                                                F(REST, msg_meta_page, entries),
+                                                {END}};
+static const struct field meta_set_fields[] = {F(U32, msg_meta_set, uid),
+                                               F(U32, msg_meta_set, gid),
+                                               F(STR, msg_meta_set, path),
+                                               F(STRS, msg_meta_set, pairs),
+                                               {END}};
 static const struct field no_fields[] = {{END}};
 
 static const struct shape {
@@ -207,6 +219,10 @@ static const struct shape {
     EMPTY(LINGER),
     SHAPE(LOG_READ, log_read, msg_log_read),
     SHAPE(LOG_DATA, log_data, msg_log_data),
+    SHAPE(META, list, msg_list),
+    SHAPE(META_PAGE, meta_page, msg_meta_page),
+    SHAPE(META_SET, meta_set, msg_meta_set),
+    SHAPE(FILE_ROOT, path, msg_path),
 };
 
 static const struct shape *shape_of(uint16_t type) {
@@ -227,6 +243,7 @@ static const struct {
     {MSG_EXEC, MSG_EXEC_STARTED}, {MSG_EXEC, MSG_EXEC_FAILED},  {MSG_TABLE, MSG_TABLE_ROWS},
     {MSG_BUSY, MSG_BUSY_STATE},   {MSG_LOG_WAIT, MSG_LOG_GREW}, {MSG_STAT, MSG_ENTRY},
     {MSG_LIST, MSG_LIST_PAGE},    {MSG_READ, MSG_READ_DATA},    {MSG_LOG_READ, MSG_LOG_DATA},
+    {MSG_META, MSG_META_PAGE},
 };
 
 bool msg_answers(uint16_t request, uint16_t reply) {
@@ -387,6 +404,10 @@ size_t msg_entry_put(uint8_t *to, size_t cap, const struct msg_entry *entry) {
     return put_fields(to, cap, entry_fields, entry);
 }
 
+size_t msg_meta_put(uint8_t *to, size_t cap, const struct msg_meta *meta) {
+    return put_fields(to, cap, meta_fields, meta);
+}
+
 /* Reading. `ok` becomes false, and stays so, at the first value that is missing or malformed. */
 
 struct reader {
@@ -531,4 +552,8 @@ int msg_row_next(struct msg_bytes *rows, struct msg_row *ret) {
 
 int msg_entry_next(struct msg_bytes *entries, struct msg_entry *ret) {
     return next_of(entries, entry_fields, ret);
+}
+
+int msg_meta_next(struct msg_bytes *entries, struct msg_meta *ret) {
+    return next_of(entries, meta_fields, ret);
 }

@@ -145,6 +145,13 @@ enum msg_type {
     /* Output of a command whose log the guest made itself (MSG_FEATURE_LOG_READ). */
     MSG_LOG_READ, /* struct msg_log_read -> LOG_DATA */
     MSG_LOG_DATA, /* struct msg_log_data */
+
+    /* Files, with MSG_FEATURE_META. */
+    MSG_META,      /* struct msg_list, max 0: of the path itself -> META_PAGE */
+    MSG_META_PAGE, /* struct msg_meta_page */
+    MSG_META_SET,  /* struct msg_meta_set: replaces all metadata of the file */
+    MSG_FILE_ROOT, /* struct msg_path: no path of a later request leads out of this directory, not
+                      by a symlink either; for all connections, and it cannot be undone */
 };
 
 /* Points to n bytes; when decoded, s[n] is NUL. */
@@ -198,6 +205,7 @@ enum msg_feature {
     MSG_FEATURE_PAUSE = 4096,   /* cell: the guest knows MSG_PAUSE and MSG_EXEC_STATE */
     /* With MSG_EXEC_LOG the guest makes the log, without a descriptor, and knows MSG_LOG_READ. */
     MSG_FEATURE_LOG_READ = 8192,
+    MSG_FEATURE_META = 16384, /* the guest knows MSG_META to MSG_FILE_ROOT */
 };
 
 struct msg_hello {
@@ -509,6 +517,38 @@ struct msg_chown {
     struct msg_str path;
 };
 
+/*
+ * Metadata of files are extended attributes with this prefix, whose names and values are printable
+ * ASCII. Others are not reported.
+ */
+#define MSG_META_PREFIX "user.e2b."
+enum {
+    MSG_META_KEY_MAX = 255 - (int)sizeof(MSG_META_PREFIX) + 1, /* bytes of a name, as the kernel */
+    MSG_META_MAX = 4096, /* bytes of all names and values of a file, without the prefix */
+    MSG_META_PAIRS = 64, /* names of a file */
+};
+
+/* In a page one for each entry of the directory, without a name for the path itself. */
+struct msg_meta {
+    struct msg_str name;
+    uint64_t atime_ns;
+    uint64_t ctime_ns;
+    struct msg_strs pairs; /* a name, its value, the next name */
+};
+
+struct msg_meta_page {
+    uint64_t next; /* as in msg_list_page */
+    uint32_t count;
+    struct msg_bytes entries; /* see msg_meta_next() */
+};
+
+struct msg_meta_set {
+    uint32_t uid;
+    uint32_t gid;
+    struct msg_str path;
+    struct msg_strs pairs;
+};
+
 struct msg_event {
     uint32_t mask;   /* IN_* of inotify; IN_Q_OVERFLOW: events were lost, list the path again */
     uint32_t cookie; /* same number in the two events of a move */
@@ -572,7 +612,8 @@ size_t msg_encode_before(uint8_t *to, size_t cap, const struct frame_head *head,
  */
 int msg_decode(const struct frame *frame, enum msg_type kind, void *ret, size_t size);
 
-/* One accessor per kind, msg_get_hello() to msg_get_log_data(). Kinds without a payload have none.
+/*
+ * One accessor per kind, msg_get_hello() to msg_get_file_root(). Kinds without a payload have none.
  */
 #define MSG_KINDS(X)                        \
     X(hello, HELLO, msg_hello)              \
@@ -617,7 +658,11 @@ int msg_decode(const struct frame *frame, enum msg_type kind, void *ret, size_t 
     X(spares_want, SPARES_WANT, msg_spares) \
     X(spares, SPARES, msg_spares)           \
     X(log_read, LOG_READ, msg_log_read)     \
-    X(log_data, LOG_DATA, msg_log_data)
+    X(log_data, LOG_DATA, msg_log_data)     \
+    X(meta, META, msg_list)                 \
+    X(meta_page, META_PAGE, msg_meta_page)  \
+    X(meta_set, META_SET, msg_meta_set)     \
+    X(file_root, FILE_ROOT, msg_path)
 
 #define MSG_GETTER(name, type, struc)                                                \
     static inline int msg_get_##name(const struct frame *frame, struct struc *ret) { \
@@ -632,8 +677,10 @@ bool msg_answers(uint16_t request, uint16_t reply);
 /* Rows and entries inside a page: append one, or take the first one (0: none is left). */
 size_t msg_row_put(uint8_t *to, size_t cap, const struct msg_row *row);
 size_t msg_entry_put(uint8_t *to, size_t cap, const struct msg_entry *entry);
+size_t msg_meta_put(uint8_t *to, size_t cap, const struct msg_meta *meta);
 int msg_row_next(struct msg_bytes *rows, struct msg_row *ret);        /* 1, 0, -1 malformed */
 int msg_entry_next(struct msg_bytes *entries, struct msg_entry *ret); /* 1, 0, -1 malformed */
+int msg_meta_next(struct msg_bytes *entries, struct msg_meta *ret);   /* 1, 0, -1 malformed */
 
 /* "EXEC", for logs and errors; "?" for an unknown type. */
 const char *msg_type_name(uint16_t type);
