@@ -38,9 +38,9 @@ struct files_actor files_act_as(uint32_t uid, uint32_t gid) {
     return (struct files_actor){.is_other = uid != MSG_ID_NONE || gid != MSG_ID_NONE};
 }
 
-#define ACT_AS(msg) \
-    struct files_actor actor DEFER(files_actor_done) \
-        __attribute__((unused)) = files_act_as((msg)->uid, (msg)->gid)
+#define ACT_AS(msg)                                                            \
+    struct files_actor actor DEFER(files_actor_done) __attribute__((unused)) = \
+        files_act_as((msg)->uid, (msg)->gid)
 
 static enum serve_result files_answer(struct conn *c, const struct frame *f, int result,
                                       const char *what) {

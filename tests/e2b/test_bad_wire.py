@@ -108,13 +108,6 @@ def test_input_comes_in_a_stream(sandbox):
     assert b64("one two").encode() in out or b64("one ").encode() in out
 
 
-def test_metadata_of_files_is_refused_and_nothing_is_written(sandbox):
-    fields = {"Content-Type": "application/octet-stream", "X-Metadata-Author": "me"}
-    status, _, data = sandbox.call_raw("POST", "/files?path=/tmp/marked", b"x", fields)
-    assert status == 501 and "metadata of files is not supported" in json.loads(data)["message"]
-    assert sandbox.call_raw("GET", "/files?path=/tmp/marked")[0] == 404
-
-
 def test_pages_of_other_origins_call_the_data_plane_and_nothing_else(e2b, sandbox):
     """As E2B's: a page has the token only if its user gave it to the page. The control plane of this host stays closed for pages."""
     page = {"Origin": "https://app.example"}

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "api/e2b/metadata.h"
 #include "base/alloc.h"
 
 enum { LINKS_MAX = 40 }; /* as the kernel */
@@ -13,6 +14,7 @@ enum { LINKS_MAX = 40 }; /* as the kernel */
 void entry_done(struct entry *e) {
     free(e->path);
     free(e->target);
+    json_decref(e->metadata);
     *e = (struct entry){0};
 }
 
@@ -25,6 +27,13 @@ void entry_set(struct entry *e, char *path, const struct msg_entry *m) {
                         .gid = m->gid,
                         .size = m->size,
                         .mtime_ns = m->mtime_ns};
+}
+
+void entry_label(struct entry *e, const struct msg_meta *m) {
+    json_decref(e->metadata);
+    e->metadata = metadata_json(&m->pairs);
+    e->atime_ns = m->atime_ns;
+    e->ctime_ns = m->ctime_ns;
 }
 
 /* ---- the object ---- */
@@ -89,6 +98,7 @@ void entry_put(struct jot *j, const char *name, const struct envd_call *c, const
     put_time(j, e->mtime_ns);
     if (e->target)
         jot_string(j, "symlinkTarget", e->target);
+    metadata_put_json(j, e->metadata);
     jot_end(j, '}');
 }
 
@@ -190,8 +200,21 @@ static void find_over(struct finding *f, const struct err *err) {
     entry_done(&e);
 }
 
+/* Without an answer the entry has no metadata: the machine may run an older guest. */
+static void find_labelled(void *arg, const struct frame *frame, const struct err *err) {
+    struct finding *f = arg;
+    struct msg_meta_page page;
+    struct msg_meta m;
+    if (!err && msg_get_meta_page(frame, &page) == 0 && msg_meta_next(&page.entries, &m) > 0)
+        entry_label(&f->entry, &m);
+    find_over(f, NULL);
+}
+
 static void find_resolved(void *arg) {
-    find_over(arg, NULL);
+    struct finding *f = arg;
+    const struct msg_list m = {
+        .uid = MSG_ID_NONE, .gid = MSG_ID_NONE, .path = {f->path, (uint32_t)strlen(f->path)}};
+    envd_file(f->call, MSG_META, &m, NULL, find_labelled, f);
 }
 
 static void find_seen(void *arg, const struct frame *frame, const struct err *err) {

@@ -13,6 +13,8 @@ struct entry {
     uint32_t mode, own_mode; /* of the target, and of the entry itself */
     uint32_t uid, gid;
     uint64_t size, mtime_ns;
+    uint64_t atime_ns, ctime_ns; /* 0: not known */
+    json_t *metadata;            /* NULL: none */
 };
 
 void entry_done(struct entry *e);
@@ -23,6 +25,9 @@ void entry_put(struct jot *j, const char *name, const struct envd_call *c, const
 
 /* Looks where a symlink leads. `done` is called at once for other entries. */
 void entry_resolve(struct envd_call *c, struct entry *e, void (*done)(void *arg), void *arg);
+
+/* Adds what a MSG_META says of the entry. */
+void entry_label(struct entry *e, const struct msg_meta *m);
 
 /* Finds one entry. e: valid during the call of `done`; NULL: *err says why not. */
 typedef void entry_fn(void *arg, const struct entry *e, const struct err *err);

@@ -8,7 +8,13 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 
-enum { LIST_ENTRIES_MAX = 100000, LIST_PAGE = 1000, DEPTH_MAX = 1000 };
+enum {
+    LIST_ENTRIES_MAX = 100000,
+    LIST_PAGE = 1000,
+    DEPTH_MAX = 1000,
+    LIST_META_MAX = 16 << 20, /* bytes of metadata, and META_COST for each entry */
+    META_COST = 128,
+};
 
 /* Reads the path in a field. -1: the call was answered. */
 static int read_path(struct envd_call *c, const char *field, char ret[ENVD_PATH_SIZE]) {
@@ -177,8 +183,11 @@ struct listing {
     struct envd_call *call;
     struct entry *entries;
     size_t count, room;
-    size_t dir;           /* the entry whose directory is read; the first directory is the root */
-    uint64_t at;          /* cookie of the next page */
+    size_t dir;   /* the entry whose directory is read; the first directory is the root */
+    uint64_t at;  /* cookie of the next page */
+    size_t first; /* entry of the directory that is read */
+    bool labels;  /* its metadata is read */
+    size_t meta_bytes;
     bool in_root;         /* the root is read */
     unsigned depth, base; /* base: number of slashes in the path of the root */
     size_t resolved;
@@ -257,21 +266,25 @@ static unsigned slashes(const char *path) {
 }
 
 static void page_came(void *arg, const struct frame *frame, const struct err *err);
+static void labels_came(void *arg, const struct frame *frame, const struct err *err);
 
+/* Asks for a page of entries, or of their metadata. */
 static void listing_ask(struct listing *l) {
     const struct msg_list m = {.uid = MSG_ID_NONE,
                                .gid = MSG_ID_NONE,
                                .cookie = l->at,
                                .max = LIST_PAGE,
                                .path = str_of(l->in_root ? l->path : l->entries[l->dir].path)};
-    envd_file(l->call, MSG_LIST, &m, NULL, page_came, l);
+    envd_file(l->call, l->labels ? MSG_META : MSG_LIST, &m, NULL,
+              l->labels ? labels_came : page_came, l);
 }
 
 /* Goes on with the next directory that is not too deep. */
 static void listing_next(struct listing *l) {
     l->dir += !l->in_root;
-    l->in_root = false;
+    l->in_root = l->labels = false;
     l->at = 0;
+    l->first = l->count;
     while (l->dir < l->count && (l->entries[l->dir].type != S_IFDIR ||
                                  slashes(l->entries[l->dir].path) - l->base >= l->depth))
         l->dir++;
@@ -311,6 +324,42 @@ static int listing_read(struct listing *l, const struct frame *frame, struct err
     return 0;
 }
 
+/* ---- metadata: once all entries of a directory are known, they are found by their path ---- */
+
+static void listing_label(struct listing *l) {
+    qsort(l->entries + l->first, l->count - l->first, sizeof(*l->entries), by_path);
+    l->labels = true;
+    listing_ask(l);
+}
+
+static void label_one(struct listing *l, const struct msg_meta *m) {
+    const char *dir = l->in_root ? l->path : l->entries[l->dir].path;
+    char *path DEFER_FREE = xformat("%s/%s", strcmp(dir, "/") == 0 ? "" : dir, m->name.s);
+    const struct entry key = {.path = path};
+    struct entry *e =
+        bsearch(&key, l->entries + l->first, l->count - l->first, sizeof(*l->entries), by_path);
+    l->meta_bytes += m->pairs.n + META_COST;
+    if (e && l->meta_bytes <= LIST_META_MAX)
+        entry_label(e, m);
+}
+
+/* An older guest, or a directory that is gone, has no metadata. */
+static void labels_came(void *arg, const struct frame *frame, const struct err *err) {
+    struct listing *l = arg;
+    struct msg_meta_page page = {.next = 0};
+    struct msg_meta m;
+    size_t before = l->meta_bytes;
+    if (!err && msg_get_meta_page(frame, &page) == 0)
+        while (msg_meta_next(&page.entries, &m) > 0)
+            label_one(l, &m);
+    if (page.next && l->meta_bytes > before && l->meta_bytes <= LIST_META_MAX) {
+        l->at = page.next;
+        listing_ask(l);
+    } else {
+        listing_next(l);
+    }
+}
+
 static void page_came(void *arg, const struct frame *frame, const struct err *err) {
     struct listing *l = arg;
     struct err bad;
@@ -320,6 +369,8 @@ static void page_came(void *arg, const struct frame *frame, const struct err *er
         listing_fail(l, err);
     else if (!err && l->at)
         listing_ask(l);
+    else if (!err && l->first < l->count)
+        listing_label(l);
     else
         listing_next(l); /* also if a directory below was removed meanwhile */
 }

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "api/e2b/entries.h"
+#include "api/e2b/metadata.h"
 #include "api/e2b/multipart.h"
 #include "api/e2b/transfers.h"
 #include "base/alloc.h"
@@ -38,6 +39,8 @@ struct upload {
     bool is_open, skips; /* inside a part; this part is not a file */
     bool single_over;
     unsigned files;
+    struct metadata metadata;
+    bool replaces; /* the file existed, and may have metadata */
     uint64_t offset;
     struct msg_bytes data;
     char target[ENVD_PATH_SIZE]; /* the parameter `path`; empty: not given */
@@ -50,6 +53,7 @@ static void upload_free(struct upload *u) {
     gzip_free(u->unpacker);
     buf_done(&u->packed);
     buf_done(&u->answer);
+    metadata_done(&u->metadata);
     free(u);
 }
 
@@ -109,20 +113,54 @@ static bool upload_back(struct upload *u, const struct err *err) {
 
 /* ---- one file ---- */
 
+static void file_over(struct upload *u, bool has_metadata) {
+    const char *slash = strrchr(u->path, '/');
+    jot_object(&u->jot, NULL);
+    jot_string(&u->jot, "name", slash + 1);
+    jot_string(&u->jot, "path", u->path);
+    jot_string(&u->jot, "type", "file");
+    if (has_metadata && u->metadata.count) {
+        jot_object(&u->jot, "metadata");
+        for (uint32_t i = 0; i < u->metadata.count; i += 2)
+            jot_string(&u->jot, u->metadata.texts[i], u->metadata.texts[i + 1]);
+        jot_end(&u->jot, '}');
+    }
+    jot_end(&u->jot, '}');
+}
+
+/* A filesystem without attributes keeps the file, as at E2B; the answer shows no metadata then. */
+static void file_labelled(void *arg, const struct frame *frame, const struct err *err) {
+    struct upload *u = arg;
+    bool has = !err;
+    (void)frame;
+    if (upload_back(u, err && err->code == ERR_UNSUPPORTED ? NULL : err))
+        file_over(u, has);
+    upload_go_on(u);
+}
+
+static void file_label(struct upload *u) {
+    const struct msg_meta_set m = {
+        .uid = MSG_ID_NONE,
+        .gid = MSG_ID_NONE,
+        .path = {u->path, (uint32_t)strlen(u->path)},
+        .pairs = {.v = (const char *const *)u->metadata.texts, .count = u->metadata.count}};
+    u->busy = true;
+    envd_file(u->call, MSG_META_SET, &m, NULL, file_labelled, u);
+}
+
 static void file_given(void *arg, const struct frame *frame, const struct err *err) {
     struct upload *u = arg;
-    const char *slash = strrchr(u->path, '/');
     (void)frame;
     u->is_open = false;
     u->files++;
-    if (upload_back(u, err)) {
-        jot_object(&u->jot, NULL);
-        jot_string(&u->jot, "name", slash + 1);
-        jot_string(&u->jot, "path", u->path);
-        jot_string(&u->jot, "type", "file");
-        jot_end(&u->jot, '}');
+    if (!upload_back(u, err)) {
+        upload_go_on(u);
+    } else if (u->metadata.count || u->replaces) {
+        file_label(u);
+    } else {
+        file_over(u, false);
+        upload_go_on(u);
     }
-    upload_go_on(u);
 }
 
 static void file_end(struct upload *u) {
@@ -162,6 +200,7 @@ static void target_seen(void *arg, const struct frame *frame, const struct err *
     struct upload *u = arg;
     struct msg_entry e;
     struct err why;
+    u->replaces = !err;
     if (err && err->code == ERR_NOT_FOUND) {
         err = NULL;
     } else if (!err && (msg_get_entry(frame, &e) < 0 || !S_ISREG(e.mode))) {
@@ -346,20 +385,6 @@ static int upload_init(struct upload *u, struct err *err) {
     return 0;
 }
 
-/* What this face cannot do is refused, never ignored. */
-static bool names_metadata(const struct http_head *head, struct err *err) {
-    static const char prefix[] = "X-Metadata-";
-    size_t n = sizeof(prefix) - 1;
-    for (size_t i = 0; i < head->count; i++) {
-        struct http_text name = head->fields[i].name;
-        if (name.n > n && http_text_is_like((struct http_text){name.s, n}, prefix)) {
-            err_set(err, ERR_UNSUPPORTED, "metadata of files is not supported");
-            return true;
-        }
-    }
-    return false;
-}
-
 void envd_upload(struct envd_call *c) {
     struct upload *u = xnew(struct upload);
     struct err err;
@@ -372,7 +397,7 @@ void envd_upload(struct envd_call *c) {
         envd_drop(c);
         return;
     }
-    if (names_metadata(c->http->head, &err) || upload_init(u, &err) < 0) {
+    if (metadata_read(c->http->head, &u->metadata, &err) < 0 || upload_init(u, &err) < 0) {
         upload_note(u, &err);
         upload_fail(u);
         return;

@@ -143,9 +143,11 @@ static const struct field log_read_fields[] = {
 static const struct field log_data_fields[] = {
     F(U64, msg_log_data, offset), F(U64, msg_log_data, produced), F(U64, msg_log_data, lost),
     F(U8, msg_log_data, ended),   F(REST, msg_log_data, data),    {END}};
-static const struct field meta_fields[] = {
-    F(STR, msg_meta, name),     F(U64, msg_meta, atime_ns), F(U64, msg_meta, ctime_ns),
-    F(STRS, msg_meta, pairs), {END}};
+static const struct field meta_fields[] = {F(STR, msg_meta, name),
+                                           F(U64, msg_meta, atime_ns),
+                                           F(U64, msg_meta, ctime_ns),
+                                           F(STRS, msg_meta, pairs),
+                                           {END}};
 static const struct field meta_page_fields[] = {F(U64, msg_meta_page, next),
                                                 F(U32, msg_meta_page, count),
                                                 F(REST, msg_meta_page, entries),

@@ -86,8 +86,13 @@ export const cases = {
     assert.equal(await s.files.read('/tmp/w2'), '2')
     assert.equal(s.commands.supportsStdinClose, true)
   },
-  async metadata_of_files_is_refused(s) {
-    await assert.rejects(s.files.write('/tmp/m', 'x', { metadata: { a: 'b' } }), /metadata of files is not supported/)
+  async metadata_of_files_is_kept(s) {
+    const path = '/home/user/labelled'
+    assert.deepEqual((await s.files.write(path, 'x', { metadata: { Author: 'b c' } })).metadata, { author: 'b c' })
+    assert.deepEqual((await s.files.getInfo(path)).metadata, { author: 'b c' })
+    assert.deepEqual((await s.files.list('/home/user')).find((e) => e.path === path).metadata, { author: 'b c' })
+    assert.equal((await s.files.write(path, 'y')).metadata, undefined)
+    assert.equal((await s.files.getInfo(path)).metadata, undefined)
   },
   async client_has_its_own_settings() {
     const client = new E2B({ apiKey: 'e2b_' + '0'.repeat(65) })

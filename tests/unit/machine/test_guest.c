@@ -476,9 +476,9 @@ static void it_may_be_freed_from_any_callback(void **state) {
 /* Whatever is asked, only its own answer is taken; each of the others closes the connection. */
 
 static const uint16_t requests[] = {
-    MSG_PING,   MSG_KILL,   MSG_TABLE, MSG_BUSY,  MSG_LOG_OPEN, MSG_SWITCH_ROOT,
-    MSG_SIGNAL, MSG_STAT,   MSG_LIST,  MSG_READ,  MSG_WRITE,    MSG_MKDIR,
-    MSG_MOVE,   MSG_REMOVE, MSG_CHMOD, MSG_CHOWN, MSG_SYMLINK,
+    MSG_PING,  MSG_KILL,  MSG_TABLE,   MSG_BUSY,  MSG_LOG_OPEN, MSG_SWITCH_ROOT, MSG_SIGNAL,
+    MSG_STAT,  MSG_LIST,  MSG_READ,    MSG_WRITE, MSG_MKDIR,    MSG_MOVE,        MSG_REMOVE,
+    MSG_CHMOD, MSG_CHOWN, MSG_SYMLINK, MSG_META,  MSG_META_SET, MSG_FILE_ROOT,
 };
 
 /* Enough for every kind: all zeroes is an empty message. */
