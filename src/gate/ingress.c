@@ -423,6 +423,7 @@ static void ingress_take(struct visit *v) {
         return;
     }
     v->out = BUF(HEAD_OUT_MAX);
+    ingress_drop_fields(&v->head, g->hooks->is_key, g->arg);
     if (!ingress_put_request(h, &v->out)) {
         ingress_refuse(v, 431, "the head of the request is too long\n");
         return;

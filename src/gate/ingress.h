@@ -18,6 +18,7 @@
 
 #include "base/err.h"
 #include "gate/ingress_name.h"
+#include "io/http.h"
 #include "io/loop.h"
 
 enum { INGRESS_TRAFFIC = 1403, INGRESS_CONNECTIONS = 512, INGRESS_TOKEN_MAX = 80 };
@@ -52,6 +53,8 @@ struct ingress_hooks {
      * connection, with all that its client sends. It owns the socket. */
     bool (*serves)(void *arg, struct http_text name);
     void (*serve)(void *arg, int fd, const struct ingress_client *client);
+    /* Whether a field of a request holds a token of this daemon, which the machine must not get. */
+    bool (*is_key)(void *arg, const struct http_field *f);
     /* Reports a request that was passed in or, with `why`, refused. Strings are valid during the
      * call. */
     void (*entered)(void *arg, const struct ingress_door *door, const char *method,

@@ -99,6 +99,52 @@ void ingress_tokens_find(const struct http_head *h, struct ingress_tokens *ret) 
     ret->in_query = add_pairs(ret, h->query, "&;", INGRESS_QUERY);
 }
 
+/* ---- keys of the client ---- */
+
+bool ingress_is_key_field(struct http_text name) {
+    static const char *const names[] = {"Authorization", "X-API-Key", "X-Access-Token"};
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (http_text_is_like(name, names[i]))
+            return true;
+    return false;
+}
+
+static bool starts_with_any(struct http_text t, const char *letters, size_t n) {
+    size_t i = 0;
+    while (i < n && i < t.n && t.s[i] && strchr(letters, t.s[i]))
+        i++;
+    return i == n;
+}
+
+bool ingress_has_key(struct http_text value) {
+    static const struct {
+        const char *lead, *letters;
+        size_t n;
+    } keys[] = {{"crl_", "abcdefghijklmnopqrstuvwxyz234567", 52},
+                {"e2b_", "0123456789abcdef", 65},
+                {"console-", "0123456789abcdef", 64}};
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        size_t lead = strlen(keys[i].lead);
+        struct http_text rest = value;
+        while ((rest.s = memmem(rest.s, rest.n, keys[i].lead, lead))) {
+            rest.s += lead;
+            rest.n = (size_t)(value.s + value.n - rest.s);
+            if (starts_with_any(rest, keys[i].letters, keys[i].n))
+                return true;
+        }
+    }
+    return false;
+}
+
+void ingress_drop_fields(struct http_head *h, bool (*is_key)(void *arg, const struct http_field *f),
+                         void *arg) {
+    size_t kept = 0;
+    for (size_t i = 0; i < h->count; i++)
+        if (!is_key(arg, &h->fields[i]))
+            h->fields[kept++] = h->fields[i];
+    h->count = kept;
+}
+
 /* ---- heads without tokens ---- */
 
 /* Writes the pairs that are not Carrel tokens, separated by `between`. *ret_any: at least one was

@@ -29,6 +29,13 @@ bool ingress_put_target(const struct http_head *h, struct buf *out);
 bool ingress_put_request(const struct http_head *h, struct buf *out);
 /* Writes the head of the machine's answer with Connection: close; an upgrade is kept. */
 bool ingress_put_answer(const struct http_head *h, struct buf *out);
+/* Whether clients send tokens of this daemon in the field of this name, as do those of E2B. */
+bool ingress_is_key_field(struct http_text name);
+/* Whether the value contains a token of an owner or a browser, or a key of E2B. */
+bool ingress_has_key(struct http_text value);
+/* Removes the fields for which is_key() is true. */
+void ingress_drop_fields(struct http_head *h, bool (*is_key)(void *arg, const struct http_field *f),
+                         void *arg);
 /* Replaces a token elsewhere in the head (such as Referer) by stars. */
 void ingress_mask(struct buf *head, struct http_text token);
 

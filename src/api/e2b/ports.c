@@ -121,24 +121,16 @@ static bool is_among(struct http_text name, const char *const *names) {
 static const char *const own_fields[] = {"Connection",        "Keep-Alive",     "Proxy-Connection",
                                          "Transfer-Encoding", "Content-Length", NULL};
 
-/* A key or a token of Carrel, or the access token of the sandbox, that a client sends with all of
- * its requests. Fields of the same name that programs have themselves pass. */
-static bool is_credential(const struct http_field *f, const struct e2b_target *t) {
-    static const char *const names[] = {"X-API-Key", "X-Access-Token", "Authorization", NULL};
-    const struct http_text v = f->value;
-    return is_among(f->name, names) &&
-           (memmem(v.s, v.n, "crl_", 4) || memmem(v.s, v.n, "e2b_", 4) ||
-            memmem(v.s, v.n, t->token, strlen(t->token)));
-}
-
-static bool put_request(const struct http_head *h, const struct e2b_target *t, struct buf *out) {
-    static const char *const not_for_programs[] = {"Expect", "Upgrade", E2B_TRAFFIC_FIELD, NULL};
+static bool put_request(const struct http_head *h, struct service *s, struct buf *out) {
+    static const char *const not_for_programs[] = {"Expect", "Upgrade", E2B_TRAFFIC_FIELD,
+                                                   "Carrel-Token", NULL};
     bool upgrades = h->upgrade && h->framing == HTTP_NO_BODY;
     struct http_text upgrade = http_field_only(h, "Upgrade");
     bool ok = http_put_request_line(out, h->method, h->target);
     for (size_t i = 0; ok && i < h->count; i++)
         if (!is_among(h->fields[i].name, own_fields) &&
-            !is_among(h->fields[i].name, not_for_programs) && !is_credential(&h->fields[i], t))
+            !is_among(h->fields[i].name, not_for_programs) &&
+            !service_is_credential(s, &h->fields[i]))
             ok = http_put_field(out, h->fields[i].name, h->fields[i].value);
     if (h->framing == HTTP_SIZED)
         ok = ok && http_put_number(out, "Content-Length", h->length);
@@ -413,7 +405,7 @@ void e2b_ports_take(struct e2b_ports *ports, struct http_exchange *x, const stru
     x->user = p;
     x->on_gone = passage_gone;
     x->on_drain = passage_drained;
-    if (!put_request(x->head, t, &p->held)) {
+    if (!put_request(x->head, ports->service, &p->held)) {
         p->dialling = false;
         passage_refuse(p, "The head of the request is too long");
         return;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "gate/ingress_head.h"
+#include "service/access/machine_tokens.h"
 #include "service/cells.h"
 #include "service/net/inner.h"
 #include "service/rights.h"
@@ -184,6 +185,35 @@ static bool expose_serves(void *arg, struct http_text name) {
     return !is_own && s->net->face && s->net->face->serves(s->net->face_arg, name);
 }
 
+static bool is_this(void *arg, const char *token) {
+    const struct http_text *t = arg; /* of the same length */
+    unsigned differs = 0;
+    for (size_t i = 0; i < t->n; i++)
+        differs |= (unsigned char)t->s[i] ^ (unsigned char)token[i];
+    return !differs;
+}
+
+/* Whether the last word is a token of a machine that has not ended. */
+static bool has_machine_token(struct service *s, struct http_text value) {
+    char id[ID_SIZE];
+    const char *space = value.n ? memrchr(value.s, ' ', value.n) : NULL;
+    size_t skip = space ? (size_t)(space + 1 - value.s) : 0;
+    struct http_text word = {value.s + skip, value.n - skip};
+    bool has = false;
+    for (int use = 0; use < MACHINE_TOKEN_USES && !has && word.n == MACHINE_TOKEN_SIZE - 1; use++)
+        has = service_machine_by_token(s, (enum machine_token_use)use, is_this, &word, id);
+    return has;
+}
+
+bool service_is_credential(struct service *s, const struct http_field *f) {
+    return ingress_is_key_field(f->name) &&
+           (ingress_has_key(f->value) || has_machine_token(s, f->value));
+}
+
+static bool expose_is_key(void *arg, const struct http_field *f) {
+    return service_is_credential(arg, f);
+}
+
 static void expose_serve(void *arg, int fd, const struct ingress_client *client) {
     const struct service *s = arg;
     s->net->face->serve(s->net->face_arg, fd, client);
@@ -195,6 +225,7 @@ static const struct ingress_hooks hooks = {.only_port = only_port,
                                            .dial = dial,
                                            .serves = expose_serves,
                                            .serve = expose_serve,
+                                           .is_key = expose_is_key,
                                            .entered = entered};
 
 struct ingress *expose_new(struct service *s) {

@@ -44,6 +44,11 @@ struct expose_face {
     bool (*serves)(void *arg, struct http_text name);
     void (*serve)(void *arg, int fd, const struct ingress_client *client);
 };
+/*
+ * Whether a field of a request holds a token of an owner, of a browser or of a machine, or a key of
+ * E2B. Programs in machines must not get it. Their own credentials in the same field pass.
+ */
+bool service_is_credential(struct service *s, const struct http_field *f);
 /* Reads the part of a Host field before the domain of exposed ports. */
 bool service_expose_name(const struct service *s, struct http_text host, struct http_text *ret);
 /* Parses such a part, PORT-MACHINE. */

@@ -66,6 +66,34 @@ static void every_credential_is_found_and_left_out(void **state) {
     }
 }
 
+static void a_key_is_known_by_its_form(void **state) {
+#define HEX64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define LETTERS52 "abcdefghijklmnopqrstuvwxyz234567abcdefghijklmnopqrst"
+    static const struct {
+        const char *value;
+        bool has;
+    } rows[] = {
+        {"", false},
+        {"crl_", false},
+        {"crl_" LETTERS52, true},
+        {"Bearer crl_" LETTERS52, true},
+        {"crl_crl_" LETTERS52 ", x", true},
+        {"crl_1" LETTERS52, false},
+        {"e2b_" HEX64, false},
+        {"e2b_" HEX64 "0", true},
+        {"e2b_" HEX64 "g", false},
+        {"Bearer console-" HEX64, true},
+        {"console-e2b_" HEX64 "f", true},
+        {HEX64, false},
+        {"Basic dXNlcjpwYXNz", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        if (ingress_has_key((struct http_text){rows[i].value, strlen(rows[i].value)}) !=
+            rows[i].has)
+            fail_msg("'%s'", rows[i].value);
+}
+
 static void too_many_are_noticed(void **state) {
     struct buf text DEFER(buf_done) = BUF(1 << 14);
     struct http_head h;
@@ -283,7 +311,8 @@ static void a_taken_default_port_is_replaced_and_a_named_one_is_not(void **state
 }
 
 UNIT_MAIN(cmocka_unit_test(every_credential_is_found_and_left_out),
-          cmocka_unit_test(too_many_are_noticed), cmocka_unit_test(a_token_elsewhere_becomes_stars),
+          cmocka_unit_test(a_key_is_known_by_its_form), cmocka_unit_test(too_many_are_noticed),
+          cmocka_unit_test(a_token_elsewhere_becomes_stars),
           cmocka_unit_test(a_websocket_is_opened_by_its_own_origin_only),
           cmocka_unit_test(a_preview_opens_pages_and_other_sites_do_nothing_else),
           cmocka_unit_test(the_origins_of_all_ports_have_one_name),
