@@ -78,10 +78,6 @@ struct run_resume_request {
     struct run_return back;
 };
 
-struct run_answer_request {
-    const char *action, *answer;
-};
-
 struct signal_request {
     const char *signal;
     bool main_only;

@@ -152,13 +152,15 @@ const struct schema run_resume_request_schema =
     SCHEMA("RunResume", struct run_resume_request, run_resume_request);
 
 static const struct field run_answer_request[] = {
-    {"action", FIELD_TEXT, AT(struct run_answer_request, action),
+    {"question", FIELD_TEXT, AT(struct run_answer, question),
+     "id of the question, from `question` of the run", .required = true, .max = 40},
+    {"action", FIELD_TEXT, AT(struct run_answer, action),
      "decision of the user about the question (default: accept)", .choices = answer_actions},
-    {"answer", FIELD_TEXT, AT(struct run_answer_request, answer), "text of the answer, for accept",
+    {"answer", FIELD_TEXT, AT(struct run_answer, answer), "text of the answer, for accept",
      .max = 64 << 10},
 };
 const struct schema run_answer_request_schema =
-    SCHEMA("RunAnswer", struct run_answer_request, run_answer_request);
+    SCHEMA("RunAnswer", struct run_answer, run_answer_request);
 
 static const char *const run_modes[] = {"free", "plan-then-execute", "action-selector",
                                         "map",  "handles",           NULL};
@@ -178,7 +180,7 @@ static const struct field run_view_fields[] = {
      .choices = run_statuses},
     {"reason", SHOW_TEXT, AT(struct run_view, reason), "why the run was interrupted"},
     {"question", SHOW_JSON, AT(struct run_view, question),
-     "question whose answer the run waits for", .shape = SHAPE_OBJECT},
+     "question whose answer the run waits for, with its id", .shape = SHAPE_OBJECT},
     {"created", SHOW_TIME, AT(struct run_view, created_ms), NULL, .required = true},
     {"turns", SHOW_NUMBER, AT(struct run_view, turns), "number of model turns", .required = true},
     {"calls", SHOW_NUMBER, AT(struct run_view, calls), "number of tool calls", .required = true},

@@ -40,9 +40,7 @@ void api_run_resume(struct call *c) {
 }
 
 void api_run_answer(struct call *c) {
-    const struct run_answer_request *r = c->request;
-    operator_answer(api_operator(c->api), &c->who, c->params[0], r->action ? r->action : "accept",
-                    r->answer, answer_run, c);
+    operator_answer(api_operator(c->api), &c->who, c->params[0], c->request, answer_run, c);
 }
 
 static void runs_add_row(void *arg, const void *view) {

@@ -63,6 +63,7 @@ static void over(struct acting *x, bool failed, const char *text, const char *im
         hold_end(l);
     acting_free(x);
     (void)live_add(l, &e);
+    hold_next(l);
     live_again(l);
 }
 
@@ -89,7 +90,9 @@ static void asked(void *arg, struct act *a, const struct act_question *q, act_an
     struct acting *x = arg;
     struct buf text DEFER(buf_done) = BUF(64 << 10);
     struct jot j = JOT(&text);
+    memcpy(x->question_id, id_new('q').text, ID_SIZE);
     jot_object(&j, NULL);
+    jot_string(&j, "id", x->question_id);
     jot_string(&j, "question", q->text);
     jot_array(&j, "options");
     for (size_t i = 0; i < q->options.count; i++)

@@ -23,6 +23,12 @@ void hold_end(struct live_run *l) {
         (void)live_add(l, &e);
 }
 
+void hold_next(struct live_run *l) {
+    for (size_t i = 0; i < MODEL_CALLS_MAX && !l->run.held; i++)
+        if (l->acting[i].asked && l->run.phase == RUN_RUNNING)
+            hold_begin(l, l->acting[i].question);
+}
+
 /* Starts or ends the wait for a request that the gate holds (l->gated). A wait for an answer
  * (l->run.held without l->gated) ends in acts.c. */
 static void hold_look(void *arg) {
@@ -37,6 +43,7 @@ static void hold_look(void *arg) {
         l->gated = false;
         loop_timer_stop(l->hold);
         hold_end(l);
+        hold_next(l);
     }
 }
 

@@ -42,7 +42,8 @@ struct acting {
     struct act *asked; /* the act (tool call) that asked a question and waits */
     act_answer_fn *answer;
     char *question; /* the question to the owner, JSON */
-    act_go_fn *go;  /* continues the call once its RUN_SURE line is on disk */
+    char question_id[ID_SIZE];
+    act_go_fn *go; /* continues the call once its RUN_SURE line is on disk */
 };
 
 struct flushing;
@@ -175,6 +176,8 @@ void hold_start(struct live_run *l);
 void hold_stop(struct live_run *l);
 void hold_begin(struct live_run *l, const char *json);
 void hold_end(struct live_run *l);
+/* Shows the next question of a call to the owner, if the run waits for nothing else. */
+void hold_next(struct live_run *l);
 void holds_watch(struct runs *o);
 void holds_unwatch(struct runs *o);
 /* ---- project.c ---- */

@@ -345,24 +345,32 @@ void operator_cancel(struct runs *o, const struct caller *who, const char *id, o
     transcript_close(&t);
 }
 
-void operator_answer(struct runs *o, const struct caller *who, const char *id, const char *action,
-                     const char *answer, operator_fn *done, void *arg) {
+void operator_answer(struct runs *o, const struct caller *who, const char *id,
+                     const struct run_answer *r, operator_fn *done, void *arg) {
     struct live_run *l;
     struct err err;
+    bool waits = false;
     if (runs_find_live(o, who, SCOPE_RUN, id, &l, &err) < 0) {
         done(arg, NULL, &err);
         return;
     }
     for (size_t i = 0; l && i < MODEL_CALLS_MAX; i++) {
         struct acting *x = &l->acting[i];
-        if (!x->asked)
+        waits |= x->asked != NULL;
+        if (!x->asked || strcmp(x->question_id, r->question) != 0)
             continue;
         struct act *asked = TAKE(x->asked);
-        x->answer(asked, action, answer);
+        x->answer(asked, r->action ? r->action : "accept", r->answer);
         live_answer(&l->run, l, done, arg);
         return;
     }
-    err_set(&err, ERR_INVALID, "run '%s' is not waiting for an answer", id);
+    if (waits) {
+        err_set(&err, ERR_BUSY, "run '%s' no longer waits for an answer to question '%.40s'", id,
+                r->question);
+        err_remedy(&err, "read the run again: it asks another question now");
+    } else {
+        err_set(&err, ERR_INVALID, "run '%s' is not waiting for an answer", id);
+    }
     done(arg, NULL, &err);
 }
 

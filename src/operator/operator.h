@@ -66,9 +66,15 @@ void operator_resume(struct runs *o, const struct caller *who, const char *run,
                      void *arg);
 void operator_cancel(struct runs *o, const struct caller *who, const char *run, operator_fn *done,
                      void *arg);
-/* Answers the question of a run. action: accept, decline or cancel. `invalid`: no question. */
-void operator_answer(struct runs *o, const struct caller *who, const char *run, const char *action,
-                     const char *answer, operator_fn *done, void *arg);
+/* An answer to the question with this id. */
+struct run_answer {
+    const char *question;
+    const char *action; /* accept, decline or cancel; NULL: accept */
+    const char *answer;
+};
+/* `invalid`: the run has no question; `busy`: it has another question. */
+void operator_answer(struct runs *o, const struct caller *who, const char *run,
+                     const struct run_answer *r, operator_fn *done, void *arg);
 /* Approves or denies a call that is not in the plan. Allowed only from this host, or with the scope
  * admin. item: as operator_pending() shows it (operator/word.h). */
 void operator_decide(struct runs *o, const struct caller *who, const char *item, bool approve,

@@ -34,7 +34,7 @@ static const char head[] =
     "T=t-...             # a token's id\n"
     "C=c-...             # a change set\n"
     "B=b-...             # a build of an image\n"
-    "R=r-...             # a run; ASKING=r-... one that waits for an answer\n"
+    "R=r-...             # a run; ASKING=r-... one that waits for an answer to question Q=q-...\n"
     "TAR=some.tar        # an archive\n"
     "DOWNLOAD=..., UPLOAD=... # tickets of the tool `transfer` (MCP)\n"
     "```\n"

@@ -114,6 +114,7 @@ def prepare(daemon, route, line, where):
         names["R"] = a_run(daemon, {"turn": 99}, "interrupted")
     if "$ASKING" in line:
         names["ASKING"] = a_run(daemon, {"calls": [{"tool": "ask", "arguments": {"question": "Shall I?"}}]}, "waiting")
+        names["Q"] = daemon.get(f"/v1/runs/{names['ASKING']}")["question"]["id"]
     if "$STRAY" in line:
         names["STRAY"] = daemon.stray()
     if "$TAR" in line:

@@ -239,7 +239,7 @@ def test_the_time_of_an_answer_is_not_the_run_s(runs, daemon):
     runs.wait(r, "waiting")
     time.sleep(1.3)
     assert runs.show(r)["state"] == "waiting" and runs.show(r)["wall_ms"] < 1000
-    daemon.post(f"/v1/runs/{r}/answer", {"answer": "this"})
+    daemon.post(f"/v1/runs/{r}/answer", {"question": runs.show(r)["question"]["id"], "answer": "this"})
     view = runs.wait(r)
     assert view["status"] == "partial" and view["wall_ms"] < 1000
 
@@ -264,12 +264,36 @@ def test_a_run_as_a_trajectory(runs, daemon):
 def test_ask_waits_for_its_answer(runs):
     r = runs.start(turns([call("ask", question="Which?", options=["a", "b"])], [run("echo go")], [finish("partial")]))
     view = runs.wait(r["id"], "waiting")
-    assert view["question"] == {"question": "Which?", "options": ["a", "b"]}
-    runs.daemon.post(f"/v1/runs/{r['id']}/answer", {"answer": "b"})
+    asked = view["question"]["id"]
+    assert view["question"] == {"id": asked, "question": "Which?", "options": ["a", "b"]}
+    runs.daemon.post(f"/v1/runs/{r['id']}/answer", {"question": asked, "answer": "b"})
     runs.wait(r["id"], "ended")
     assert outcome(results(runs.transcript(r["id"]))[0]) == {"action": "accept", "answer": "b"}
     with pytest.raises(Refused):
-        runs.daemon.post(f"/v1/runs/{r['id']}/answer", {"answer": "b"})
+        runs.daemon.post(f"/v1/runs/{r['id']}/answer", {"question": asked, "answer": "b"})
+
+
+def test_an_answer_is_only_for_the_question_that_it_names(runs):
+    """Two look at one question. The answer of the second one comes when the run asks another: nobody gave that answer."""
+    r = runs.start(turns([call("ask", question="Shall I look?")], [call("ask", question="Shall I delete it?")], [finish("partial")]))["id"]
+
+    def answer(question, status=None):
+        try:
+            runs.daemon.post(f"/v1/runs/{r}/answer", {"answer": "yes", **({"question": question} if question else {})})
+            return None
+        except Refused as e:
+            return e.status
+
+    first = runs.wait(r, "waiting")["question"]["id"]
+    assert answer(None) == 400, "no question is named"
+    assert answer(first) is None
+    runs.daemon.until(lambda: (runs.show(r).get("question") or {}).get("question") == "Shall I delete it?")
+    assert answer(first) == 409
+    second = runs.show(r)["question"]
+    assert second["question"] == "Shall I delete it?" and second["id"] != first
+    assert answer(second["id"]) is None
+    assert runs.wait(r, "ended")["state"] == "ended"
+    assert [outcome(o)["answer"] for o in results(runs.transcript(r))[:2]] == ["yes", "yes"]
 
 
 def test_cancel_ends_what_runs(runs, daemon):

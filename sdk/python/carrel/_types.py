@@ -121,6 +121,8 @@ class RunResume(TypedDict):
 
 
 class RunAnswer(TypedDict):
+    # id of the question, from `question` of the run
+    question: str
     # decision of the user about the question (default: accept)
     action: NotRequired[Literal["accept", "decline", "cancel"]]
     # text of the answer, for accept
@@ -139,7 +141,7 @@ class Run(TypedDict):
     status: NotRequired[Literal["done", "partial", "blocked", "budget", "stuck", "format_error", "refused", "failed", "cancelled"]]
     # why the run was interrupted
     reason: NotRequired[str]
-    # question whose answer the run waits for
+    # question whose answer the run waits for, with its id
     question: NotRequired[Dict[str, Any]]
     created: str
     # number of model turns

@@ -112,6 +112,8 @@ export interface RunResume {
 }
 
 export interface RunAnswer {
+  /** id of the question, from `question` of the run */
+  question: string;
   /** decision of the user about the question (default: accept) */
   action?: "accept" | "decline" | "cancel";
   /** text of the answer, for accept */
@@ -130,7 +132,7 @@ export interface Run {
   status?: "done" | "partial" | "blocked" | "budget" | "stuck" | "format_error" | "refused" | "failed" | "cancelled";
   /** why the run was interrupted */
   reason?: string;
-  /** question whose answer the run waits for */
+  /** question whose answer the run waits for, with its id */
   question?: { [name: string]: unknown };
   created: string;
   /** number of model turns */

@@ -22,7 +22,6 @@
 enum {
     LINE_MAX_BYTES = 32 << 20,
     SECOND_THOUGHTS_MS = 2000,
-    ANSWER_TRIES = 100,
     LOOK_MS = 300, /* time between two checks for ^C */
 };
 
@@ -82,30 +81,48 @@ struct doing {
 
 /* ---- questions of the model ---- */
 
-static int send_answer(struct doing *d, const char *answer, struct err *err) {
-    struct buf body DEFER(buf_done) = BUF(128 << 10);
-    struct jot j = JOT(&body);
+/* A request about the run on a connection of its own, because the first one carries the events. */
+static int ask_beside(struct doing *d, struct client_request *r, const char *target_format,
+                      json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     struct client second = d->client;
-    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    if (client_target(target, err, target_format, d->run) < 0)
+        return -1;
+    r->target = target;
+    second.http = client_again(&d->client, err);
+    if (!second.http)
+        return -1;
+    int status = client_call(&second, r, ret, err);
+    http_client_free(second.http);
+    return status;
+}
+
+/* True if the run still waits for this answer: the transcript has old questions too. */
+static bool is_asked_now(struct doing *d, const char *question) {
+    struct client_request r = {.method = "GET"};
+    json_t *run DEFER(json_decrefp) = NULL;
+    struct err none;
+    return ask_beside(d, &r, "/v1/runs/%s", &run, &none) == 0 &&
+           strcmp(client_text(json_object_get(run, "question"), "id"), question) == 0;
+}
+
+static int send_answer(struct doing *d, const char *question, const char *answer, struct err *err) {
+    struct buf body DEFER(buf_done) = BUF(128 << 10);
+    struct jot j = JOT(&body);
+    struct client_request r = {.method = "POST", .body = &body};
     jot_object(&j, NULL);
+    jot_string(&j, "question", question);
     jot_string(&j, "action", answer ? "accept" : "decline");
     if (answer)
         jot_string(&j, "answer", answer);
     jot_end(&j, '}');
-    if (client_target(target, err, "/v1/runs/%s/answer", d->run) < 0)
+    if (ask_beside(d, &r, "/v1/runs/%s/answer", NULL, err) == 0)
+        return 0;
+    if (err->code != ERR_BUSY && err->code != ERR_INVALID)
         return -1;
-    second.http = client_again(&d->client, err);
-    if (!second.http)
-        return -1;
-    int status = -1;
-    for (int i = 0; i < ANSWER_TRIES && status < 0; i++) {
-        status = client_call(&second, &r, NULL, err);
-        if (status < 0)
-            usleep(50000); /* the daemon has not stored the question yet */
-    }
-    http_client_free(second.http);
-    return status;
+    fputs("carrel: the question was answered already, or has changed: your answer was not sent\n",
+          stderr);
+    return 0;
 }
 
 static void print_options(const json_t *options) {
@@ -130,20 +147,23 @@ static const char *chosen_option(const json_t *options, const char *answer) {
 }
 
 static int ask_person(struct doing *d, const json_t *event, struct err *err) {
-    json_t *arguments DEFER(json_decrefp) = json_loads(client_text(event, "arguments"), 0, NULL);
+    json_t *asked DEFER(json_decrefp) = json_loads(client_text(event, "text"), 0, NULL);
+    const char *id = client_text(asked, "id");
     char answer[4096];
+    if (!*client_text(asked, "question") || !is_asked_now(d, id))
+        return 0;
     if (!isatty(STDIN_FILENO) || d->options->json)
-        return send_answer(d, NULL, err);
+        return send_answer(d, id, NULL, err);
     printf("\nQuestion %u: ", ++d->questions);
-    safe_name(stdout, client_text(arguments, "question"));
+    safe_name(stdout, client_text(asked, "question"));
     putchar('\n');
-    print_options(json_object_get(arguments, "options"));
+    print_options(json_object_get(asked, "options"));
     fputs("> ", stdout);
     fflush(stdout);
     if (!fgets(answer, sizeof(answer), stdin))
-        return send_answer(d, NULL, err);
+        return send_answer(d, id, NULL, err);
     answer[strcspn(answer, "\n")] = '\0';
-    return send_answer(d, chosen_option(json_object_get(arguments, "options"), answer), err);
+    return send_answer(d, id, chosen_option(json_object_get(asked, "options"), answer), err);
 }
 
 /* ---- following a run ---- */
@@ -184,9 +204,7 @@ static int show_line(struct doing *d, const char *line, size_t n, struct err *er
             show_next(d, event);
         fflush(stdout);
     }
-    if (strcmp(kind, "call") == 0 && strcmp(client_text(event, "tool"), "ask") == 0)
-        return ask_person(d, event, err);
-    return 0;
+    return strcmp(kind, "held") == 0 ? ask_person(d, event, err) : 0;
 }
 
 static int show_lines(struct doing *d, struct buf *text, struct err *err) {

@@ -209,7 +209,7 @@ function Question({ run, done }: { run: Run; done: () => void }) {
   const asked = run.question;
   if (!asked) return null;
   const send = (action: string, answer?: string) => async () => {
-    await api.post(at`/v1/runs/${run.id}/answer`, { action, ...(answer === undefined ? {} : { answer }) });
+    await api.post(at`/v1/runs/${run.id}/answer`, { question: asked.id, action, ...(answer === undefined ? {} : { answer }) });
     setText("");
     done();
   };

@@ -10,7 +10,7 @@ export interface Run {
   state: "running" | "waiting" | "interrupted" | "ended";
   status?: string;
   reason?: string;
-  question?: { question?: string; options?: string[] };
+  question?: { id?: string; question?: string; options?: string[] };
   created: string;
   turns: number;
   calls: number;
