@@ -125,8 +125,8 @@ const own = {
   async axe(name) {
     const { page } = tabs.get(name);
     const { source } = createRequire(`${modules}/`)("axe-core");
-    await page.evaluate(source);
-    const { violations } = await page.evaluate("axe.run()");
+    if (!(await page.evaluate("!!window.axe"))) await page.evaluate(source);
+    const { violations } = await page.evaluate("axe.run({ resultTypes: ['violations'] })");
     return violations
       .filter((v) => v.impact === "serious" || v.impact === "critical")
       .map((v) => `${v.id}: ${v.nodes.map((n) => `${n.target} ${n.failureSummary}`).join("; ")}`);

@@ -1,5 +1,6 @@
 """A daemon with a console: links, tokens and tickets of it, as a browser gets them."""
 import http.client
+import json
 import urllib.parse
 
 from daemon import Daemon, Refused, TcpClient
@@ -55,6 +56,14 @@ class ConsoleDaemon(Daemon):
         link = self.link(client)
         told = Page(self.port, None).post("/console/open", {"link": link})
         return Page(self.port, told["token"])
+
+
+def visit(tab, *parts):
+    """Goes to a page, and returns once it is drawn: until then the page before it is there."""
+    tab.evaluate(f"""((place) => location.hash === place || new Promise((done) => {{
+        addEventListener("hashchange", () => requestAnimationFrame(() => setTimeout(done)), {{ once: true }});
+        location.hash = place;
+    }}))({json.dumps("#/" + "/".join(parts))})""")
 
 
 def show(tab, machine, name):

@@ -7,16 +7,12 @@ import tarfile
 import pytest
 
 from browser import need_browser
-from console import Page
+from console import Page, visit
 from daemon import Refused
 
 need_browser()
 
 PAGES = ["machines", "review", "approvals", "runs", "audit", "models", "images", "secrets", "tokens", "host"]
-
-
-def visit(tab, *parts):
-    tab.evaluate(f"location.hash = '#/{'/'.join(parts)}'")
 
 
 def test_the_journal_is_searched_followed_and_verified(tab, daemon):
@@ -130,16 +126,22 @@ def test_the_host_is_shown_with_plots(tab, daemon):
     tab.shown("[role=status] .badge:text('complete')")
 
 
+LONG = "a" * 150  # a word that a machine or a model makes
+
+
 def test_pages_are_accessible_and_fit_a_phone(daemon, browser):
     machine = daemon.machine(name="phone", net=[{"action": "ask", "target": "http://a.invalid:80"}])
-    daemon.post(f"/v1/machines/{machine}/execs", {"command": "curl -s -m 60 http://a.invalid/", "background": True})
+    daemon.post(f"/v1/machines/{machine}/execs", {"command": "curl -s -m 60 http://a.invalid/" + LONG, "background": True})
     finish = {"tool": "finish", "arguments": {"status": "partial", "summary": "s", "open_issues": ["x"]}}
     run = daemon.post("/v1/runs", {"task": "t", "model": "rehearsal/r", "script": json.dumps({"turns": [{"say": "Hi.", "calls": [finish]}]})})["id"]
+    ask = {"tool": "ask", "arguments": {"question": "Which? " + LONG, "options": ["one of the words " * 9, LONG]}}
+    asks = daemon.post("/v1/runs", {"task": LONG, "model": "rehearsal/r", "script": json.dumps({"turns": [{"say": LONG, "calls": [ask]}]})})["id"]
+    daemon.until(lambda: daemon.get(f"/v1/runs/{asks}")["state"] == "waiting")
     tab = browser.open(daemon.link_url(), colorScheme="dark", viewport={"width": 390, "height": 800})
     tab.shown(".menu")
     tab.click(".waits:text('1')")  # the list of pages is closed on a phone
     tab.until("location.hash === '#/approvals'")
-    for parts in [[p] for p in PAGES] + [["machines", machine], ["runs", run]]:
+    for parts in [[p] for p in PAGES] + [["machines", machine], ["runs", run], ["runs", asks]]:
         visit(tab, *parts)
         tab.shown("main h1")
         tab.until("!document.querySelector('main').textContent.includes('Loading')")
@@ -162,7 +164,7 @@ def test_a_phone_shows_whole_actions_and_no_page_is_wider_than_it(daemon, browse
     phone.shown("main h1")
     for place in ("machines", "audit", "runs", "secrets", "images", "tokens", "approvals", f"machines/{machine}",
                   f"machines/{machine}?tab=network"):
-        phone.evaluate(f"location.hash = '#/{place}'")
+        visit(phone, place)
         phone.until("!document.querySelector('main').textContent.includes('Loading')")
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, place
         if place == "audit":

@@ -8,6 +8,7 @@ import zlib
 import pytest
 
 from browser import need_browser
+from console import visit
 from worker import carrel, console_command
 
 need_browser()
@@ -49,10 +50,6 @@ def machine(daemon, project, tmp_path):
                           "echo 'all:' > Makefile && echo fine > new")
     assert done["exec"]["status"] == 0
     return m
-
-
-def visit(page, *parts):
-    page.evaluate(f"location.hash = '#/{'/'.join(parts)}'")
 
 
 def file(name, rest=""):

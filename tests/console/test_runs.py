@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from browser import need_browser
-from console import decide
+from console import decide, visit
 
 need_browser()
 
@@ -17,10 +17,6 @@ def finish(status="partial", **more):
 
 def start(daemon, *turns, **more):
     return daemon.post("/v1/runs", {"task": "t", "model": "rehearsal/r", "script": json.dumps({"turns": turns}), **more})["id"]
-
-
-def visit(tab, *parts):
-    tab.evaluate(f"location.hash = '#/{'/'.join(parts)}'")
 
 
 def test_a_run_is_started_followed_and_exported(tab, daemon):
