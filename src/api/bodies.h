@@ -64,10 +64,6 @@ struct layers_request {
     struct texts digests;
 };
 
-struct snap_request {
-    const char *name;
-};
-
 struct run_request {
     struct machine_request machine;
     struct exec_request exec;

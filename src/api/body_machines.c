@@ -5,6 +5,7 @@
 #include "service/vm/move.h"
 
 static const char *const kinds[] = {"box", "cell", "vm", NULL};
+static const char *const vm_starts[] = {"boot", "clone", "memory", NULL};
 static const char *const modes[] = {"ro", "cow", "rw", NULL};
 static const char *const policies[] = {"every", "risky", "manual", NULL};
 static const char *const machine_states[] = {"creating", "running", "paused", "stopped",
@@ -221,6 +222,10 @@ static const struct field machine_view[] = {
     {"drifted", SHOW_FLAG, AT(struct machine_view, drifted),
      "the host's packages changed since the machine was created", .required = true},
     {"warnings", SHOW_TEXT, AT(struct machine_view, warnings), NULL},
+    {"start", SHOW_TEXT, AT(struct machine_view, start),
+     "vm: how it started, if this daemon did it: `boot`, as a `clone` of a template, or with saved "
+     "`memory`",
+     .choices = vm_starts},
     {"unreached", SHOW_TEXT, AT(struct machine_view, unreached),
      "why the machine is unreachable; the daemon retries"},
     {"undurable", SHOW_TEXT, AT(struct machine_view, undurable),

@@ -10,6 +10,8 @@
 static const struct field snap_request[] = {
     {"name", FIELD_TEXT, AT(struct snap_request, name),
      "name of the step; a step with a name is never deleted", .max = NAME_MAX_BYTES},
+    {"memory", FIELD_FLAG, AT(struct snap_request, memory),
+     "vm: save its memory too, so that a rewind to the step resumes its processes"},
 };
 static const struct field image_request[] = {
     {"name", FIELD_TEXT, AT(struct image_request, name), "name of the image", .required = true,
@@ -83,6 +85,8 @@ static const struct field fork_request[] = {
      .max = NAME_MAX_BYTES},
     {"drifted", FIELD_FLAG, AT(struct fork_request, drifted),
      "proceed even if the host's packages have changed"},
+    {"memory", FIELD_FLAG, AT(struct fork_request, memory),
+     "vm: copy its memory too, so that its processes go on in each new machine"},
     {"key", FIELD_TEXT, AT(struct fork_request, key),
      "idempotency key: a repeated request returns the same machines", .max = FORK_KEY_MAX},
 };
@@ -112,6 +116,8 @@ static const struct field step_view_fields[] = {
     {"status", SHOW_SIGNED, AT(struct step_view, status),
      "exit status of the command; -1: no command", .required = true},
     {"restorable", SHOW_FLAG, AT(struct step_view, restorable), "rewind and fork can use this step",
+     .required = true},
+    {"memory", SHOW_FLAG, AT(struct step_view, memory), "the step has the memory of the vm",
      .required = true},
     {"reason", SHOW_TEXT, AT(struct step_view, reason), "why the step is not restorable"},
     {"how", SHOW_TEXT, AT(struct step_view, how),

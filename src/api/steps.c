@@ -17,8 +17,7 @@ static void answer_step(void *arg, const struct step_view *view, const struct er
 }
 
 void api_snap(struct call *c) {
-    const struct snap_request *r = c->request;
-    service_snap(c->service, &c->who, c->params[0], r->name, answer_step, c);
+    service_snap(c->service, &c->who, c->params[0], c->request, answer_step, c);
 }
 
 void api_step_name(struct call *c) {

@@ -113,13 +113,15 @@ static void print_step(const json_t *step) {
 
 struct plain_options {
     const char *image;
-    bool quiet, json, drifted, help, files_only, stop_processes;
+    bool quiet, json, drifted, help, files_only, stop_processes, memory;
 };
 
 #define AT(type, member) offsetof(struct type, member)
 const struct option_row snap_rows[] = {
     {0, "image", "IMAGE", OPTION_TEXT, AT(plain_options, image),
      "create an image of this name from the machine"},
+    {0, "memory", NULL, OPTION_FLAG, AT(plain_options, memory),
+     "save the memory of a vm too: a rewind resumes its processes"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(plain_options, quiet), "print only the number or id"},
     {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this help"},
@@ -204,6 +206,8 @@ int cmd_snap(int argc, char **argv) {
     jot_object(&j, NULL);
     if (w.count > 1)
         jot_string(&j, "name", w.v[1]);
+    if (o.memory)
+        jot_bool(&j, "memory", true);
     jot_end(&j, '}');
     if (need(&w, 1, 2, "step", &err) < 0 || client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0)
         return cli_fail(&err);
@@ -401,7 +405,7 @@ int cmd_steps(int argc, char **argv) {
 struct fork_options {
     uint64_t count;
     const char *at, *run, *score;
-    bool keep_best, drifted, quiet, json, help;
+    bool keep_best, drifted, memory, quiet, json, help;
 };
 
 const struct option_row fork_rows[] = {
@@ -416,6 +420,8 @@ const struct option_row fork_rows[] = {
      "delete all new machines except the one with the highest score"},
     {0, "drifted", NULL, OPTION_FLAG, AT(fork_options, drifted),
      "proceed even if the host's packages changed since the machine was created"},
+    {0, "memory", NULL, OPTION_FLAG, AT(fork_options, memory),
+     "copy the memory of a vm too: its processes go on in each fork"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(fork_options, quiet), "print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(fork_options, json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(fork_options, help), "show this help"},
@@ -624,6 +630,8 @@ static int make_forks(struct client *c, const char *machine, const struct fork_o
         jot_string(&j, "step", o->at);
     if (o->drifted)
         jot_bool(&j, "drifted", true);
+    if (o->memory)
+        jot_bool(&j, "memory", true);
     jot_end(&j, '}');
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "POST", .target = target, .body = &body};

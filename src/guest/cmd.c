@@ -36,7 +36,7 @@
 
 struct cmd *cmd_find(struct guest *g, uint32_t id) {
     for (uint32_t i = 0; id && i < g->cmd_end; i++)
-        if (g->cmds[i].id == id)
+        if (g->cmds[i].id == id && !g->cmds[i].is_nobodys)
             return &g->cmds[i];
     return NULL;
 }
@@ -91,8 +91,8 @@ static bool stream_is_over(const struct stream_out *s) {
  * left.
  */
 void cmd_settle(struct guest *g, struct cmd *cmd) {
-    if (cmd->state == MSG_STATE_LEFT && stream_is_over(&cmd->out[0]) &&
-        stream_is_over(&cmd->out[1]) && cmd->log.wait_tag == 0 && tree_is_empty(g, cmd->tree))
+    if (cmd_is_left(cmd) && stream_is_over(&cmd->out[0]) && stream_is_over(&cmd->out[1]) &&
+        cmd->log.wait_tag == 0 && tree_is_empty(g, cmd->tree))
         cmd_free(g, cmd);
 }
 

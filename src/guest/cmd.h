@@ -30,6 +30,12 @@ void cmd_pump(struct guest *g, struct conn *c);
  */
 void cmd_detach_all(struct guest *g, struct conn *c);
 
+/*
+ * Forgets every command: it runs on, but nobody can find it by its number, and its row is free
+ * again once it has ended.
+ */
+void cmd_leave_all(struct guest *g);
+
 /* Collects the exit status of every child that has ended. */
 void cmd_reap(struct guest *g);
 

@@ -170,7 +170,7 @@ enum serve_result cmd_table(struct guest *g, struct conn *c, const struct frame 
     cmd_sweep(g);
     struct msg_rows rows = {.rows.p = page};
     for (uint32_t i = 0; i < g->cmd_end; i++) {
-        if (!g->cmds[i].id)
+        if (!g->cmds[i].id || g->cmds[i].is_nobodys)
             continue;
         struct msg_row row = row_of(&g->cmds[i], c);
         rows.rows.n += (uint32_t)msg_row_put(page + rows.rows.n, sizeof(page) - rows.rows.n, &row);
@@ -194,4 +194,17 @@ enum serve_result cmd_busy(struct guest *g, struct conn *c, const struct frame *
     struct frame_head head = {.type = MSG_BUSY_STATE, .tag = f->head.tag};
     guest_conn_send(c, &head, &state);
     return SERVE_DONE;
+}
+
+void cmd_leave_all(struct guest *g) {
+    for (uint32_t i = 0; i < g->cmd_end; i++) {
+        struct cmd *cmd = &g->cmds[i];
+        if (!cmd->id)
+            continue;
+        cmd->is_nobodys = true;
+        cmd->conn = NULL;
+        cmd->log.wait_tag = cmd->pause_tag = 0;
+        cmd->out[0].paced = cmd->out[1].paced = false;
+    }
+    cmd_sweep(g);
 }

@@ -3,6 +3,11 @@
 
 #include "guest/cmd.h"
 
+/* True if the row is not needed any more, except for what the command left behind. */
+static inline bool cmd_is_left(const struct cmd *cmd) {
+    return cmd->state == MSG_STATE_LEFT || (cmd->state == MSG_STATE_EXITED && cmd->is_nobodys);
+}
+
 /* cmd.c */
 struct cmd *cmd_find(struct guest *g, uint32_t id);
 void cmd_sweep(struct guest *g);

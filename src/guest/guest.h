@@ -146,7 +146,8 @@ struct cmd {
     uint8_t pause;         /* enum pause_state */
     uint32_t pause_tag;    /* tag of the PAUSE that is not answered yet; 0: none */
     bool exit_sent;
-    bool killing; /* the process tree was killed, but may still have processes */
+    bool is_nobodys; /* no host knows it any more: cmd_leave_all() */
+    bool killing;    /* the process tree was killed, but may still have processes */
     int64_t started_ns, deadline_ns;
 };
 

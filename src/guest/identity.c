@@ -1,10 +1,12 @@
 #include "guest/identity.h"
 
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 
+#include "guest/cmd.h"
 #include "guest/conn.h"
 #include "guest/sys.h"
 
@@ -95,5 +97,54 @@ enum serve_result identity_become(struct guest *g, struct conn *c, const struct 
         done |= 4;
     renew_seeds();
     conn_ok(c, f, done);
+    return SERVE_DONE;
+}
+
+/* ---- a vm that goes on where its memory was saved ---- */
+
+/* The kernel of the vm has the random numbers of the one that was saved. */
+static void reseed(const struct msg_bytes *seed) {
+    struct {
+        int bits, size;
+        uint8_t seed[32];
+    } entropy = {sizeof(entropy.seed) * 8, sizeof(entropy.seed), {0}};
+    memcpy(entropy.seed, seed->p, sizeof(entropy.seed));
+    int fd = open("/dev/urandom", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (ioctl(fd, RND_ADD_ENTROPY, &entropy) == 0)
+        ioctl(fd, RND_RESEED_CRNG);
+    close(fd);
+}
+
+static void renew_machine_id(void) {
+    uint8_t bytes[16];
+    char text[32];
+    struct stat st;
+    if (stat("/etc/machine-id", &st) < 0 || getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+        return;
+    for (size_t i = 0; i < sizeof(text); i++)
+        text[i] = "0123456789abcdef"[bytes[i / 2] >> (i % 2 ? 0 : 4) & 15];
+    identity_put_file("/etc/machine-id", "/etc/.machine-id.carrel",
+                      &(struct msg_str){text, sizeof(text)});
+}
+
+enum serve_result identity_resume(struct guest *g, struct conn *c, const struct frame *f) {
+    struct msg_resumed m;
+    SERVE_GET(resumed, f, &m);
+    if (m.hostname.n > 64 || m.seed.n != 32 || m.nanoseconds >= 1000000000 ||
+        m.seconds > INT32_MAX * 8ll)
+        return SERVE_BROKEN;
+    const struct timespec now = {(time_t)m.seconds, (long)m.nanoseconds};
+    clock_settime(CLOCK_REALTIME, &now);
+    reseed(&m.seed);
+    cmd_leave_all(g);
+    if (m.is_copy) {
+        renew_seeds();
+        renew_machine_id();
+        if (sethostname(m.hostname.s, m.hostname.n) == 0)
+            identity_put_file("/etc/hostname", "/etc/.hostname.carrel", &m.hostname);
+    }
+    conn_ok(c, f, 0);
     return SERVE_DONE;
 }

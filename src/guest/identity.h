@@ -21,3 +21,9 @@ int identity_set_deadline(uint64_t in_ms);
  * Bits 0, 1 and 2 of the OK value say which of these were set.
  */
 enum serve_result identity_become(struct guest *g, struct conn *c, const struct frame *f);
+
+/*
+ * Handles the message RESUMED: sets the clock and the seed, forgets the commands of the host before
+ * and, in a copy, sets the host name, and replaces machine id and host keys, as far as possible.
+ */
+enum serve_result identity_resume(struct guest *g, struct conn *c, const struct frame *f);

@@ -19,9 +19,6 @@
 #define MODULES "/modules"
 #define LIST_SIZE 4096
 #define ROOT "/root"
-/* From linux/random.h. */
-#define RND_ADD_ENTROPY _IOW('R', 0x03, int[2])
-#define RND_RESEED_CRNG _IO('R', 0x07)
 #define MODULE_INIT_COMPRESSED_FILE 4 /* from linux/module.h, which older headers lack */
 /* A device may appear after the module that drives it has been loaded. */
 #define DEVICE_TRIES 100

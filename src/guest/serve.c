@@ -149,6 +149,7 @@ static const struct {
     [MSG_META] = {meta_get},
     [MSG_META_SET] = {meta_set},
     [MSG_FILE_ROOT] = {meta_root},
+    [MSG_RESUMED] = {identity_resume, .is_privileged = true},
 };
 
 static bool is_well_formed(const struct conn *c, const struct frame *f) {

@@ -74,3 +74,7 @@ static inline int64_t now_ns(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
+
+/* From linux/random.h. */
+#define RND_ADD_ENTROPY _IOW('R', 0x03, int[2])
+#define RND_RESEED_CRNG _IO('R', 0x07)

@@ -35,6 +35,7 @@ struct machine_vm {
     const char *kernel; /* path of its kernel; "": choose one of the host */
     uint64_t mem_bytes; /* 0: the default */
     uint64_t cpu_milli; /* decides the number of its processors */
+    const char *memory; /* file with saved memory, in which it goes on; NULL: it boots */
 };
 
 struct machine_spec {
@@ -140,6 +141,14 @@ struct machine_driver {
      * After a failure the machine is a box as before.
      */
     void (*move)(struct machine *m, const struct machine_vm *vm, machine_move_fn *done, void *arg);
+    /*
+     * Saves the memory of a vm to a new file (base/wire/vm_memory.h) and stops the vm. After a
+     * success go_on() must be called, which completes the file; after a failure the vm goes on.
+     */
+    void (*save_memory)(struct machine *m, int file, machine_done_fn *done, void *arg);
+    void (*go_on)(struct machine *m, machine_done_fn *done, void *arg);
+    /* The next switch of the root lets the vm go on in this memory instead of booting it. */
+    void (*recall)(struct machine *m, const char *memory);
     /* Makes a machine of any store belong to our store. stack: the layers below its root. */
     void (*claim)(struct machine_host *host, const char *id, machine_claim_fn *done, void *arg);
     /*
@@ -271,6 +280,7 @@ struct machine {
     int uppers[PLAN_MAX_GRANTS]; /* changes of cow (copy-on-write) grants, in order; -1: none */
     bool uppers_lost;            /* `uppers` could not be opened again */
     bool is_ending;              /* `destroy` was called: its guest is about to disappear */
+    const char *start;           /* a vm: how it started: boot, clone, memory; NULL: not known */
     int doors[PLAN_GATE_FDS];    /* sockets of the gate, until the service takes them; -1: none */
     /*
      * Called once when the machine has ended (deadline, kill, destroy, failure of the host), with

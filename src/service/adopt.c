@@ -25,6 +25,7 @@
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
 #include "service/strays.h"
+#include "service/vm/memory.h"
 #include "service/vm/vms.h"
 
 enum {
@@ -431,7 +432,7 @@ static void reach(struct live *l) {
     live_ref(l);
     l->reach.calling = true;
     l->reach.again_ms = 0;
-    l->service->driver->adopt(l->service->host, l->row.id, live_vm(l, &vm), machine_came, l);
+    l->service->driver->adopt(l->service->host, l->row.id, live_vm(l, NULL, &vm), machine_came, l);
 }
 
 void adopt_look(struct live *l, uint64_t now_ms) {
@@ -552,6 +553,8 @@ static void list_came(void *arg, const struct plan_found *found, size_t count,
     durable_want_sweep(s, s->listed);
     if (first)
         stored_sweep(s->place->home, is_live, s);
+    if (first)
+        memory_sweep(s);
     if (first)
         one_less(s);
 }

@@ -616,7 +616,7 @@ static void creation_go(struct service *s, struct creation *c, const struct mach
         .deadline_ms = live_deadline(&l->row, l->row.ttl_ms),
         .linger = !r->ephemeral,
         .cell = live_is_cell(l),
-        .vm = live_vm(l, &vm),
+        .vm = live_vm(l, r->from.memory, &vm),
         .gate = true,
         .early = r->early && !live_is_cell(l) && !live_is_vm(l),
         .stack = steps_stack(l),

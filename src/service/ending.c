@@ -19,6 +19,7 @@
 #include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
+#include "service/vm/memory.h"
 
 /* Number of failed tries before a waiting caller gets the error. The end is retried further. */
 enum { TRIES_UNTOLD = 6 };
@@ -298,6 +299,8 @@ static void ending_begin(struct live *l, const char *reason, bool own, bool fall
         l->machine->on_end = NULL;
         l->machine->is_ending = !falls;
     }
+    if (!falls)
+        memory_forget(l->service, l->row.id, NULL);
     steps_end(l);
     images_machine_ends(l);
     rest_settled(l);

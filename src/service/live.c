@@ -225,6 +225,7 @@ void live_view(const struct live *l, struct machine_view *ret) {
     ret->drifted = l->drifted;
     ret->undurable = durable_why(l);
     const struct err *lost = l->machine ? guest_why_gone(l->machine->guest) : NULL;
+    ret->start = l->machine ? l->machine->start : NULL;
     ret->unreached = !l->reach.heard && l->reach.why[0] ? l->reach.why : lost ? lost->text : NULL;
 }
 

@@ -119,6 +119,7 @@ struct machine_request {
         const char *allowed; /* capabilities of the source */
         size_t env;          /* texts of `env` that the source had too */
         bool drifted;        /* accept that the host's packages have changed */
+        const char *memory;  /* file with the memory of a vm, in which the fork goes on; or NULL */
     } from;                  /* source of a fork */
     const char *source;      /* a machine, MACHINE@STEP or an image, for service_create_from() */
     /* Set by the front end, not part of the body. */

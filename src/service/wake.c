@@ -151,7 +151,7 @@ static void wake_create(struct waking *w) {
         .linger = true,
         .same = true,
         .cell = live_is_cell(l),
-        .vm = live_vm(l, &vm),
+        .vm = live_vm(l, NULL, &vm),
         .gate = true,
         .stack = steps_stack(l),
         .grants = w->grants,

@@ -29,6 +29,7 @@
 #include "spawn/rootless.h"
 #include "spawn/spawner.h"
 #include "spawn/vm/boot.h"
+#include "spawn/vm/memory.h"
 
 /*
  * SPARES_MAX: number of command cgroups after which a guest gets no more. The table of the guest
@@ -382,6 +383,7 @@ bool box_clean(struct spawner *s, struct box *box) {
         }
     map_take(&s->by_id, box->id);
     s->box_count--;
+    vm_memory_box_gone(s, box);
     box_free(box);
     return true;
 }
@@ -676,6 +678,8 @@ void boxes_adopt(struct spawner *s) {
                  "list the directory of boxes: %s; unused files of machines are not deleted",
                  strerror(errno));
     }
+    for (struct box *b = s->list; b; b = b->next)
+        vm_memory_adopt(s, b);
     boxes_sweep(s);
     if (!s->unread_count && !s->unlisted)
         uppers_sweep(&s->maker.uppers, has_box, s);

@@ -20,6 +20,7 @@
 #include "spawn/server.h"
 #include "spawn/spawner.h"
 #include "spawn/vm/boot.h"
+#include "spawn/vm/memory.h"
 
 static void answer_error(struct server *v, struct client *c, const struct err *err) {
     plan_error(&v->message, err);
@@ -397,6 +398,16 @@ static void do_boot(struct server *v, struct client *c, struct fd_message *in) {
         server_answer(v, c, &v->message, &console, 1);
 }
 
+static void do_memory(struct server *v, struct client *c, struct fd_message *in) {
+    struct err err;
+    int r = vm_memory_request(v->s, &v->message, c->fd, in, &err);
+    server_watch_savings(v);
+    if (r < 0)
+        answer_error(v, c, &err);
+    else
+        server_answer_done(v, c);
+}
+
 static void do_halt(struct server *v, struct client *c, struct fd_message *in) {
     struct err err;
     (void)in;
@@ -435,6 +446,7 @@ static void (*const requests[])(struct server *, struct client *, struct fd_mess
     [PLAN_TELL] = do_tell,     [PLAN_SAVE] = do_saved,    [PLAN_SHED] = do_saved,
     [PLAN_COPY] = do_copy,     [PLAN_VOLUME] = do_volume, [PLAN_PEEK] = do_peek,
     [PLAN_BOOT] = do_boot,     [PLAN_HALT] = do_halt,     [PLAN_MERGE_HOME] = do_merge,
+    [PLAN_MEMORY] = do_memory,
 };
 
 static void do_verb(struct server *v, struct client *c, verb_fn *verb) {

@@ -25,6 +25,7 @@
 #include "spawn/disk/upkeep.h"
 #include "spawn/server.h"
 #include "spawn/spawner.h"
+#include "spawn/vm/memory.h"
 
 /*
  * The source of an epoll event. A box has two sources: its pid 1 and the connection to its guest.
@@ -38,6 +39,7 @@ enum source {
     SOURCE_UNDERTAKER,
     SOURCE_DISK,
     SOURCE_MAKER,
+    SOURCE_SAVING,
 };
 
 /*
@@ -55,6 +57,12 @@ void server_watch_disk(struct server *v, int socket) {
 
 void server_watch_maker(struct server *v, int socket) {
     server_watch(v, socket, SOURCE_MAKER);
+}
+
+/* Only its end is an event: what it says is read when a client asks. */
+void server_watch_savings(struct server *v) {
+    for (int pidfd; (pidfd = vm_memory_unwatched(v->s)) >= 0;)
+        server_watch(v, pidfd, SOURCE_SAVING);
 }
 
 void server_watch_box(struct server *v, struct box *box) {
@@ -194,6 +202,7 @@ static void drop_gone_clients(struct server *v) {
         for (struct waiter *w; (w = take_waiter(v, NULL, c->fd));)
             free(w);
         create_forget(v, c->fd);
+        vm_memory_client_gone(v->s, c->fd);
         *at = c->next;
         close(c->fd);
         free(c);
@@ -379,6 +388,10 @@ static void handle(struct server *v, const struct epoll_event *e) {
     case SOURCE_MAKER:
         vm_template_collect(&v->s->templates);
         break;
+    case SOURCE_SAVING:
+        vm_memory_ended(v->s, fd);
+        server_watch_savings(v);
+        break;
     }
 }
 
@@ -536,6 +549,7 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
         server_watch_box(v, b);
         server_note_due(v, b);
     }
+    server_watch_savings(v);
 
     serve(v, idle_ms);
     create_forget(v, -1);

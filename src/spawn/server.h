@@ -79,6 +79,7 @@ void server_end_box(struct server *v, struct box *box);
 void server_note_due(struct server *v, const struct box *box);
 void server_watch_disk(struct server *v, int socket);
 void server_watch_maker(struct server *v, int socket);  /* the maker of a template of vms */
+void server_watch_savings(struct server *v);            /* the memory of vms: those that are new */
 struct client *server_client(struct server *v, int fd); /* NULL: it disconnected */
 int server_start_undertaker(struct server *v);
 

@@ -142,6 +142,7 @@ struct spawner {
     struct rootfs_maker maker;
 
     struct vm_templates templates;
+    struct vm_saving *savings; /* processes that save the memory of vms: vm/memory.h */
 
     struct box *list;
     struct map by_id; /* index of the list of boxes, by id */

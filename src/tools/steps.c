@@ -49,7 +49,8 @@ static void checkpoint_now(void *arg) {
                  service_step_show(act_service(a), act_who(a), a->machine, in->name, answer_step, a,
                                    &err) == 0;
     if (!there)
-        service_snap(act_service(a), act_who(a), a->machine, in->name, snapped, a);
+        service_snap(act_service(a), act_who(a), a->machine,
+                     &(struct snap_request){.name = in->name}, snapped, a);
 }
 
 /* Waits for the step of the previous command, which may be in progress, to keep steps in order. */

@@ -873,6 +873,8 @@ class Size(TypedDict):
 class SnapRequest(TypedDict):
     # name of the step; a step with a name is never deleted
     name: NotRequired[str]
+    # vm: save its memory too, so that a rewind to the step resumes its processes
+    memory: NotRequired[bool]
 
 
 class StepName(TypedDict):
@@ -914,6 +916,8 @@ class ForkRequest(TypedDict):
     step: NotRequired[str]
     # proceed even if the host's packages have changed
     drifted: NotRequired[bool]
+    # vm: copy its memory too, so that its processes go on in each new machine
+    memory: NotRequired[bool]
     # idempotency key: a repeated request returns the same machines
     key: NotRequired[str]
 
@@ -935,6 +939,8 @@ class Step(TypedDict):
     status: int
     # rewind and fork can use this step
     restorable: bool
+    # the step has the memory of the vm
+    memory: bool
     # why the step is not restorable
     reason: NotRequired[str]
     # how the step was taken: switch (of the root); while commands ran: btrfs (snapshot), reflink or copy;
@@ -1292,6 +1298,9 @@ class Machine(TypedDict):
     # the host's packages changed since the machine was created
     drifted: bool
     warnings: NotRequired[str]
+    # vm: how it started, if this daemon did it: `boot`, as a `clone` of a template, or with saved
+    # `memory`
+    start: NotRequired[Literal["boot", "clone", "memory"]]
     # why the machine is unreachable; the daemon retries
     unreached: NotRequired[str]
     # why the newest step is not on disk yet; the daemon retries

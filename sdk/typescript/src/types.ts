@@ -839,6 +839,8 @@ export interface Size {
 export interface SnapRequest {
   /** name of the step; a step with a name is never deleted */
   name?: string;
+  /** vm: save its memory too, so that a rewind to the step resumes its processes */
+  memory?: boolean;
 }
 
 export interface StepName {
@@ -879,6 +881,8 @@ export interface ForkRequest {
   step?: string;
   /** proceed even if the host's packages have changed */
   drifted?: boolean;
+  /** vm: copy its memory too, so that its processes go on in each new machine */
+  memory?: boolean;
   /** idempotency key: a repeated request returns the same machines */
   key?: string;
 }
@@ -900,6 +904,8 @@ export interface Step {
   status: number;
   /** rewind and fork can use this step */
   restorable: boolean;
+  /** the step has the memory of the vm */
+  memory: boolean;
   /** why the step is not restorable */
   reason?: string;
   /** how the step was taken: switch (of the root); while commands ran: btrfs (snapshot), reflink or copy; same (nothing was written since the last step) */
@@ -1251,6 +1257,8 @@ export interface Machine {
   /** the host's packages changed since the machine was created */
   drifted: boolean;
   warnings?: string;
+  /** vm: how it started, if this daemon did it: `boot`, as a `clone` of a template, or with saved `memory` */
+  start?: "boot" | "clone" | "memory";
   /** why the machine is unreachable; the daemon retries */
   unreached?: string;
   /** why the newest step is not on disk yet; the daemon retries */

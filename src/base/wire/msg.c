@@ -157,6 +157,9 @@ static const struct field meta_set_fields[] = {F(U32, msg_meta_set, uid),
                                                F(STR, msg_meta_set, path),
                                                F(STRS, msg_meta_set, pairs),
                                                {END}};
+static const struct field resumed_fields[] = {
+    F(U64, msg_resumed, seconds),  F(U64, msg_resumed, nanoseconds), F(U8, msg_resumed, is_copy),
+    F(STR, msg_resumed, hostname), F(BYTES, msg_resumed, seed),      {END}};
 static const struct field no_fields[] = {{END}};
 
 static const struct shape {
@@ -225,6 +228,7 @@ static const struct shape {
     SHAPE(META_PAGE, meta_page, msg_meta_page),
     SHAPE(META_SET, meta_set, msg_meta_set),
     SHAPE(FILE_ROOT, path, msg_path),
+    SHAPE(RESUMED, resumed, msg_resumed),
 };
 
 static const struct shape *shape_of(uint16_t type) {

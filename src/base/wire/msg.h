@@ -152,6 +152,12 @@ enum msg_type {
     MSG_META_SET,  /* struct msg_meta_set: replaces all metadata of the file */
     MSG_FILE_ROOT, /* struct msg_path: no path of a later request leads out of this directory, not
                       by a symlink either; for all connections, and it cannot be undone */
+
+    /*
+     * struct msg_resumed, to the guest of a vm that goes on where its memory was saved. Its
+     * commands are none of the host's any more: they run on, and nobody hears of them.
+     */
+    MSG_RESUMED,
 };
 
 /* Points to n bytes; when decoded, s[n] is NUL. */
@@ -577,6 +583,13 @@ struct msg_clone_id {
     struct msg_bytes seed;     /* 32 random bytes */
 };
 
+struct msg_resumed {
+    uint64_t seconds, nanoseconds; /* of the clock */
+    uint8_t is_copy; /* 1: another machine: it gets a machine id and keys of its own */
+    struct msg_str hostname;
+    struct msg_bytes seed; /* 32 random bytes */
+};
+
 struct msg_deadline {
     uint64_t in_ms; /* from now; 0 = none */
 };
@@ -662,7 +675,8 @@ int msg_decode(const struct frame *frame, enum msg_type kind, void *ret, size_t 
     X(meta, META, msg_list)                 \
     X(meta_page, META_PAGE, msg_meta_page)  \
     X(meta_set, META_SET, msg_meta_set)     \
-    X(file_root, FILE_ROOT, msg_path)
+    X(file_root, FILE_ROOT, msg_path)       \
+    X(resumed, RESUMED, msg_resumed)
 
 #define MSG_GETTER(name, type, struc)                                                \
     static inline int msg_get_##name(const struct frame *frame, struct struc *ret) { \

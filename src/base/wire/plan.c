@@ -64,6 +64,7 @@ static const struct {
     {PLAN_BOOT, BY_ID | TEXT | LIMITS | GATE},
     {PLAN_HALT, BY_ID | CHANGED},
     {PLAN_MERGE_HOME, BY_ID | STACK | LAYER},
+    {PLAN_MEMORY, BY_ID | CHANGED},
     {PLAN_CREATED, TEXT},
     {PLAN_FACTS_ARE, FACTS},
     {PLAN_DONE, 0},

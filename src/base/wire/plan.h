@@ -105,14 +105,16 @@ enum plan_type {
     PLAN_PEEK, /* id, text; directories        -> PLAN_VIEW_IS + before, after, read-only */
     /*
      * Starts the vm of a box that runs nothing (spawn/vm/boot.h). text: the kernel's command line;
-     * mem_bytes: memory of the guest; gate: 1: with a network; kernel and initrd. The text of the
-     * answer says what is missing.
+     * mem_bytes: memory of the guest; gate: 1: with a network; kernel, initrd and, if it is to go
+     * on, its saved memory. The text of the answer says how it starts, then what is missing.
      */
     PLAN_BOOT, /* id, text, limits, gate       -> PLAN_TEXT + the standard error of QEMU */
     /* Ends the vm. changed: 1: the machine is a box from now on. `busy`: ask again */
     PLAN_HALT, /* id, changed                  -> PLAN_DONE */
     /* As MERGE, but the new layer has only /home and /root of the layers, of which one may do. */
     PLAN_MERGE_HOME, /* id, stack, layer        -> PLAN_DONE; `busy`: not yet, ask again */
+    /* changed: 1: saves the memory of a vm to a file and stops the vm; 0: it goes on. */
+    PLAN_MEMORY, /* id, changed; file          -> PLAN_DONE; `busy`: ask again */
     /* This number never changes: spawners of every version answer it, at least with an error. */
     PLAN_HELLO = 63, /*                           -> PLAN_TEXT, its program_id() */
     PLAN_CREATED = 64,

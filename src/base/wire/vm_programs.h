@@ -1,5 +1,11 @@
-/* The program that runs a vm on the host, and the package of Debian that has it. */
+/* The program that runs a vm on the host, the package of Debian that has it, and how a vm starts.
+ */
 #pragma once
+
+/* It boots; it is a clone of a template; it goes on where its memory was saved. */
+#define VM_START_BOOT "boot"
+#define VM_START_CLONE "clone"
+#define VM_START_MEMORY "memory"
 
 #ifdef __aarch64__
 #define VM_QEMU "/usr/bin/qemu-system-aarch64"

@@ -77,6 +77,8 @@ void call_free(struct call *c) {
     if (c->box)
         c->box->m.calls--;
     loop_timer_free(c->timer);
+    if (c->file)
+        close(c->file);
     free(c);
 }
 
@@ -350,7 +352,7 @@ static void box_create(struct machine_host *h, const struct machine_spec *spec,
                        machine_made_fn *done, void *arg) {
     struct box *b = box_new(h, spec->id, done, arg);
     if (spec->vm)
-        vm_new(b, spec->vm);
+        vm_new(b, spec->vm, !spec->same);
     if (creation_new(b, spec, &b->creation, &b->refusal) < 0)
         box_refuse(b);
     else
@@ -385,7 +387,7 @@ static void box_adopt(struct machine_host *h, const char *id, const struct machi
                       machine_made_fn *done, void *arg) {
     struct box *b = box_new(h, id, done, arg);
     if (vm)
-        vm_new(b, vm);
+        vm_new(b, vm, false);
     struct call *c = call_new(&b->m, NULL);
     spawner_ask(h->spawner, box_message(h, PLAN_UPPERS, id), NULL, 0, on_uppers, c);
 }
@@ -482,6 +484,9 @@ const struct machine_driver box_driver = {
     .create = box_create,
     .adopt = box_adopt,
     .move = box_move,
+    .save_memory = box_save_memory,
+    .go_on = box_go_on,
+    .recall = vm_recall,
     .claim = box_claim,
     .destroy = box_destroy,
     .freeze = box_freeze,

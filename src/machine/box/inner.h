@@ -30,6 +30,7 @@ struct call {
     bool changed;
     bool forced; /* switch the root even if nothing was written */
     bool disk;   /* the view shows the whole disk of the machine */
+    int file;    /* MEMORY: the file to save to; 0: none */
 };
 
 struct creation;
@@ -162,8 +163,11 @@ void box_confirm(struct box *b);
 void box_on_call(void *arg, struct guest *g, uint32_t id, const struct msg_bytes *words);
 
 /* vm.c */
-/* Makes the machine a vm; later calls only change what the next boot uses. */
-void vm_new(struct box *b, const struct machine_vm *spec);
+/*
+ * Makes the machine a vm; later calls only change what the next boot uses. is_copy: saved memory
+ * that it goes on in is that of another machine.
+ */
+void vm_new(struct box *b, const struct machine_vm *spec, bool is_copy);
 void vm_fill_plan(const struct vm *v, struct plan *p);
 void vm_free(struct vm *v);
 /* Boots the vm of a new box; then the machine is made. */
@@ -181,5 +185,12 @@ void vm_move(struct call *c, const struct machine_vm *spec);
 bool vm_box_is_gone(struct box *b);
 /* True if a vm runs in a machine that is adopted as a box. It is ended, then the box connected. */
 bool vm_leave_adopted(struct box *b);
+/* memory.c */
+void box_save_memory(struct machine *m, int file, machine_done_fn *done, void *arg);
+void box_go_on(struct machine *m, machine_done_fn *done, void *arg);
+/* Tells the guest of a vm that its memory was saved, and who it is now. */
+void vm_tell_resumed(struct box *b, const char *hostname, bool is_copy, guest_reply_fn *done);
+
+void vm_recall(struct machine *m, const char *memory);
 /* As box_root(). Ends everything in the vm, and boots it again with the new root. */
 void vm_root(struct call *c, const char *stack, uint32_t layer, unsigned how);

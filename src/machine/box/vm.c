@@ -11,6 +11,8 @@
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/wire/vm_line.h"
+#include "base/wire/vm_memory.h"
+#include "base/wire/vm_programs.h"
 #include "machine/box/inner.h"
 #include "machine/vm/boot.h"
 
@@ -41,20 +43,37 @@ struct vm {
     struct err refusal;
     uint64_t halt_until_ms;
     uint64_t mem_bytes, cpu_milli;
+    char *memory;       /* file with saved memory for the next boot; NULL: none */
+    bool is_copy;       /* that memory belongs to another machine */
+    bool is_damaged;    /* the last boot was to use saved memory, and could not */
+    bool boots_instead; /* without the memory in which it did not go on */
     char hostname[PLAN_NAME_SIZE], kernel[KERNEL_PATH_SIZE];
     char stack[LAYERS_TEXT_SIZE];
 };
 
 static void vm_halt_first(void *arg);
+static void vm_is_up(struct box *b);
+static void vm_on_resumed(void *arg, const struct frame *frame, const struct err *err);
 static void vm_leave(struct box *b, const struct err *why);
 
-void vm_new(struct box *b, const struct machine_vm *spec) {
+void vm_recall(struct machine *m, const char *memory) {
+    struct vm *v = ((struct box *)m)->vm;
+    if (!v)
+        return;
+    free(v->memory);
+    v->memory = memory ? xstrdup(memory) : NULL;
+    v->is_copy = false;
+}
+
+void vm_new(struct box *b, const struct machine_vm *spec, bool is_copy) {
     if (!b->vm) {
         b->vm = xnew(struct vm);
         *b->vm = (struct vm){.console = -1};
     }
     b->vm->mem_bytes = spec->mem_bytes ? spec->mem_bytes : LIMIT_VM_MEM;
     b->vm->cpu_milli = spec->cpu_milli;
+    vm_recall(&b->m, spec->memory);
+    b->vm->is_copy = is_copy;
     snprintf(b->vm->hostname, sizeof(b->vm->hostname), "%s", spec->hostname);
     snprintf(b->vm->kernel, sizeof(b->vm->kernel), "%s", spec->kernel);
 }
@@ -77,6 +96,7 @@ void vm_free(struct vm *v) {
         call_free(v->move);
     free(v->stay);
     free(v->warnings);
+    free(v->memory);
     free(v);
 }
 
@@ -133,8 +153,9 @@ struct vm_job {
     struct vm_boot_options options;
     char state_dir[PLACE_SIZE], guest[PLACE_SIZE + 16], kernel[KERNEL_PATH_SIZE];
     struct vm_boot boot;
-    int fds[2]; /* kernel, initrd */
-    bool failed;
+    char *memory; /* NULL: none */
+    int fds[3];   /* kernel, initrd, memory */
+    bool failed, is_damaged;
     struct err err;
 };
 
@@ -150,6 +171,27 @@ static void vm_job_run(void *arg) {
         j->failed = true;
         err_sys(&j->err, "cannot open the kernel '%s' of a vm", j->boot.kernel.path);
     }
+    struct vm_memory_head head;
+    struct err damaged;
+    j->is_damaged =
+        !j->failed && j->memory && vm_memory_open(j->memory, &j->fds[2], &head, &damaged) < 0;
+    if (j->is_damaged)
+        log_line(LOG_WARN, "machine", "boot a vm without its memory: %s", damaged.text);
+}
+
+/* The vm did not go on in its saved memory, so it boots with the files of the step. */
+static bool vm_boot_instead(struct box *b, const struct err *why) {
+    struct vm *v = b->vm;
+    if (!b->m.start || strcmp(b->m.start, VM_START_MEMORY) != 0 || v->is_leaving)
+        return false;
+    log_line(LOG_WARN, "machine", "boot a vm without its memory: %s", why->text);
+    b->m.start = NULL;
+    v->boots_instead = true;
+    guest_free(TAKE(b->fresh));
+    loop_timer_free(TAKE(b->timer));
+    v->halt_until_ms = loop_now_ms(b->m.host->loop) + HALT_MS;
+    vm_halt_first(b);
+    return true;
 }
 
 void vm_on_gone(struct box *b, const struct err *why) {
@@ -160,7 +202,8 @@ void vm_on_gone(struct box *b, const struct err *why) {
             said);
     if (why->code != ERR_GONE)
         err = *why;
-    vm_fail(b, &err);
+    if (!vm_boot_instead(b, &err))
+        vm_fail(b, &err);
 }
 
 static void vm_on_silence(void *arg) {
@@ -168,7 +211,8 @@ static void vm_on_silence(void *arg) {
     struct err err;
     err_set(&err, ERR_TIMEOUT, "the guest of vm '%s' did not respond within %d s", b->m.id,
             BOOT_MS / 1000);
-    vm_fail(b, &err);
+    if (!vm_boot_instead(b, &err))
+        vm_fail(b, &err);
 }
 
 static void vm_on_first_word(void *arg, const struct frame *frame, const struct err *err) {
@@ -176,6 +220,14 @@ static void vm_on_first_word(void *arg, const struct frame *frame, const struct 
     (void)err; /* box_on_gone() is called next */
     if (!frame)
         return;
+    if (b->m.start && strcmp(b->m.start, VM_START_MEMORY) == 0)
+        vm_tell_resumed(b, b->vm->hostname, b->vm->is_copy, vm_on_resumed);
+    else
+        vm_is_up(b);
+}
+
+/* The guest has replied. */
+static void vm_is_up(struct box *b) {
     struct call *root = TAKE(b->vm->root), *lend = TAKE(b->vm->lend), *move = TAKE(b->vm->move);
     b->vm->is_booting = false;
     if (move)
@@ -187,6 +239,36 @@ static void vm_on_first_word(void *arg, const struct frame *frame, const struct 
         vm_lent(lend, b->vm->is_refused ? &b->vm->refusal : NULL);
     if (move)
         vm_moved(move, NULL);
+}
+
+static void vm_on_resumed(void *arg, const struct frame *frame, const struct err *err) {
+    struct box *b = arg;
+    if (frame)
+        vm_is_up(b);
+    else if (!guest_why_gone(b->fresh)) /* else box_on_gone() is called next */
+        vm_fail(b, err);
+}
+
+/* Takes the line that says how the vm starts off the text, and returns the rest. */
+static const char *vm_take_start(struct box *b, const char *text) {
+    static const char *const ways[] = {VM_START_BOOT, VM_START_CLONE, VM_START_MEMORY};
+    const char *end = strchrnul(text, '\n');
+    b->m.start = NULL;
+    for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++)
+        if (strlen(ways[i]) == (size_t)(end - text) && strncmp(text, ways[i], strlen(ways[i])) == 0)
+            b->m.start = ways[i];
+    return !b->m.start ? text : *end ? end + 1 : end;
+}
+
+static void vm_warn(struct box *b, const char *text) {
+    char *both = NULL;
+    if (!*text)
+        return;
+    if (asprintf(&both, "%s%s%s", b->warnings ? b->warnings : "",
+                 b->warnings && b->warnings[0] ? "\n" : "", text) < 0)
+        abort();
+    free(b->warnings);
+    b->warnings = both;
 }
 
 static void vm_on_booted(void *arg, const struct plan_message *m, struct fd_message *fds,
@@ -207,16 +289,13 @@ static void vm_on_booted(void *arg, const struct plan_message *m, struct fd_mess
     }
     close_fd(&b->vm->console);
     b->vm->console = TAKE_FD(fds->fds[0]);
-    if (m->text[0] && b->vm->move) {
-        b->vm->warnings = xstrdup(m->text);
-    } else if (m->text[0] && b->made) {
-        char *both = NULL;
-        if (asprintf(&both, "%s%s%s", b->warnings ? b->warnings : "",
-                     b->warnings && b->warnings[0] ? "\n" : "", m->text) < 0)
-            abort();
-        free(b->warnings);
-        b->warnings = both;
-    }
+    const char *text = vm_take_start(b, m->text);
+    if (*text && b->vm->move)
+        b->vm->warnings = xstrdup(text);
+    else if (b->made)
+        vm_warn(b, text);
+    if (b->vm->is_damaged && b->made)
+        vm_warn(b, "the vm boots, because it cannot go on in its saved memory");
     int fd = box_connect(b->m.host, b->m.id, "port.sock");
     if (fd < 0)
         err_num(&err, fd, "cannot connect to the guest of vm '%s'", b->m.id);
@@ -238,8 +317,11 @@ static void vm_job_done(void *arg) {
     struct box *b = c->box;
     struct vm *v = b ? b->vm : NULL;
     struct vm_line line = {.has_net = true};
-    if (v)
+    if (v) {
         v->is_preparing = false;
+        v->is_damaged = j->is_damaged || v->boots_instead;
+        v->boots_instead = false;
+    }
     if (v && v->is_leaving)
         b = NULL;
     if (b && !j->failed) {
@@ -254,11 +336,12 @@ static void vm_job_done(void *arg) {
             m->plan.mem_bytes = v->mem_bytes;
             m->plan.cpu_milli = v->cpu_milli;
             m->plan.gate = 1;
-            spawner_ask(h->spawner, m, j->fds, 2, vm_on_booted, c);
+            spawner_ask(h->spawner, m, j->fds, j->fds[2] < 0 ? 2 : 3, vm_on_booted, c);
         }
     }
-    close_fd(&j->fds[0]);
-    close_fd(&j->fds[1]);
+    for (int i = 0; i < 3; i++)
+        close_fd(&j->fds[i]);
+    free(j->memory);
     if (!b || j->failed)
         call_free(c);
     if (b && j->failed)
@@ -268,7 +351,8 @@ static void vm_job_done(void *arg) {
 static void vm_boot_begin(struct box *b) {
     const struct place *place = &b->m.host->place;
     struct vm_job *j = xnew(struct vm_job);
-    *j = (struct vm_job){.call = call_new(&b->m, NULL), .fds = {-1, -1}};
+    *j = (struct vm_job){.call = call_new(&b->m, NULL), .fds = {-1, -1, -1}};
+    j->memory = TAKE(b->vm->memory);
     b->vm->is_booting = b->vm->is_preparing = true;
     snprintf(j->state_dir, sizeof(j->state_dir), "%s", place->home);
     snprintf(j->guest, sizeof(j->guest), "%s/carrel-guest", place->libexec);
@@ -319,6 +403,7 @@ static void vm_on_root(void *arg, const struct plan_message *m, struct fd_messag
     if (failed) {
         b->vm->is_refused = true;
         b->vm->refusal = *failed;
+        vm_recall(&b->m, NULL); /* it belongs to the files of the new root */
         vm_boot_begin(b);
         return;
     }
@@ -376,6 +461,10 @@ static void vm_on_halted(void *arg, const struct plan_message *m, struct fd_mess
         vm_fail(b, failed ? failed : &err);
         return;
     }
+    if (b->vm->boots_instead) {
+        vm_boot_begin(b);
+        return;
+    }
     if (b->vm->lend) {
         vm_ask_lend(b);
         return;
@@ -428,7 +517,7 @@ void vm_lend(struct call *c, const char *paths) {
 
 void vm_move(struct call *c, const struct machine_vm *spec) {
     struct box *b = c->box;
-    vm_new(b, spec);
+    vm_new(b, spec, false);
     b->vm->move = c;
     vm_boot_begin(b);
 }
@@ -499,7 +588,7 @@ bool vm_leave_adopted(struct box *b) {
     if (fd == -ENOENT)
         return false;
     const struct machine_vm spec = {.hostname = "", .kernel = ""};
-    vm_new(b, &spec);
+    vm_new(b, &spec, false);
     vm_leave(b, &none);
     return true;
 }

@@ -11,6 +11,7 @@
 #include "base/defer.h"
 #include "service/steps/call_inner.h"
 #include "service/steps/inner.h"
+#include "service/vm/memory.h"
 
 static void not_copied(struct step_call *c, const struct err *failed) {
     struct live *l = c->live;
@@ -67,7 +68,7 @@ static void copied(void *arg, const char *how, const struct err *failed) {
     memcpy(c->live->steps->copy_step, c->row.id, sizeof(c->row.id));
     c->live->service->steps->fallbacks[FELL_STEP_COPIED] += strcmp(how, "btrfs") != 0;
     c->row.has_point = 1;
-    snprintf(c->row.reason, sizeof(c->row.reason), "%s", how);
+    snprintf(c->row.reason, sizeof(c->row.reason), "%s%s", how, c->memory ? STEP_MEMORY : "");
     step_finish(c, false);
 }
 
@@ -75,7 +76,10 @@ static void ask_copy(struct step_call *c, bool may_share) {
     unsigned options = c->row.kind != STEP_SNAP ? STILL_AT_ONCE : 0;
     if (may_share)
         options |= STILL_MAY_SHARE;
-    still_copy(c->live, c->row.layer, options, copied, c);
+    char memory[MEMORY_PATH_SIZE];
+    if (c->memory)
+        memory_path(c->live->service, c->row.machine, c->row.id, memory);
+    still_copy(c->live, c->row.layer, options, c->memory ? memory : NULL, copied, c);
 }
 
 /*

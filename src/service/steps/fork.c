@@ -13,6 +13,7 @@
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/steps.h"
+#include "service/vm/memory.h"
 
 struct forking {
     struct live *live; /* the source */
@@ -20,6 +21,9 @@ struct forking {
     uint64_t intent;
     size_t wanted, begun, over;
     bool drifted;
+    bool memory;        /* forks of a vm go on in its memory */
+    bool memory_is_own; /* which was saved for them alone */
+    char memory_path[MEMORY_PATH_SIZE];
     char key[STORE_KEY_SIZE];
     uint8_t hash[SHA256_BYTES]; /* hash of the request and of the source machine */
     char at[STORE_NAME_SIZE];   /* the requested step */
@@ -66,6 +70,21 @@ static void fork_take_back(struct service *s, const char *id) {
         live_end(l, "another fork of the same request failed", NULL, NULL);
 }
 
+/* The step stays, with its files. Its row may have changed while the forks started. */
+static void fork_drop_memory(struct forking *f) {
+    struct store *store = f->live->service->store;
+    struct step_row row DEFER(step_row_done) = {0};
+    struct err err;
+    memory_forget(f->live->service, f->step.machine, f->step.id);
+    if (store_step_find(store, f->step.machine, f->step.id, &row, &err) < 0 ||
+        !step_has_memory(&row))
+        return;
+    row.reason[strlen(row.reason) - strlen(STEP_MEMORY)] = '\0';
+    if (store_step_update(store, &row, &err) < 0)
+        log_line(LOG_WARN, "service", "forget the memory of a step: %s id=%s", err.text,
+                 f->step.machine);
+}
+
 /*
  * After a failure, deletes all forks of this request. Forks of an earlier request with the same key
  * stay, because that request was answered.
@@ -76,6 +95,8 @@ static void fork_finish(struct forking *f, const struct err *err) {
     note_result(s, &f->who, &what, f->intent, err);
     for (size_t i = 0; err && i < f->made; i++)
         fork_take_back(s, f->ids[i]);
+    if (f->memory_is_own && f->step.id[0])
+        fork_drop_memory(f);
     f->done(f->arg, err);
     forking_free(f);
 }
@@ -202,6 +223,7 @@ static struct machine_request fork_request_of(struct forking *f) {
     r.from.allowed = of->allowed;
     r.from.env = fill_env(f);
     r.from.drifted = f->drifted;
+    r.from.memory = f->memory ? f->memory_path : NULL;
     r.env = f->env;
     return r;
 }
@@ -232,7 +254,12 @@ static void step_known(struct forking *f) {
     } else if (!l->machine) {
         live_state_error(l, &err);
         fork_finish(f, &err);
+    } else if (f->memory && !step_has_memory(&f->step)) {
+        err_set(&err, ERR_UNSUPPORTED, "step %u has no memory", f->step.number);
+        err_remedy(&err, "leave --memory out, or fork a step of carrel snap --memory");
+        fork_finish(f, &err);
     } else {
+        memory_path(l->service, f->step.machine, f->step.id, f->memory_path);
         make_all(f);
     }
 }
@@ -348,7 +375,9 @@ static void fork_begin(struct forking *f) {
     } else if (f->at[0]) {
         find_step(f);
     } else {
-        struct step_cause cause = {.kind = STEP_SNAP, .what = "fork", .status = -1};
+        struct step_cause cause = {
+            .kind = STEP_SNAP, .what = "fork", .status = -1, .memory = f->memory};
+        f->memory_is_own = f->memory;
         steps_take(f->live, &cause, snapped, f);
     }
 }
@@ -362,14 +391,16 @@ static struct forking *fork_open(struct service *s, const struct caller *who, st
         live_state_error(l, err);
         return NULL;
     }
-    if (barrier_check(l, err) < 0 || note_intent(s, who, &what, &intent, err) < 0)
+    if (barrier_check(l, err) < 0 || (r->memory && memory_check(l, err) < 0) ||
+        note_intent(s, who, &what, &intent, err) < 0)
         return NULL;
     struct forking *f = xnew(struct forking);
     *f = (struct forking){.live = l,
                           .who = *who,
                           .intent = intent,
                           .wanted = r->count.is ? r->count.value : 1,
-                          .drifted = r->drifted};
+                          .drifted = r->drifted,
+                          .memory = r->memory};
     snprintf(f->key, sizeof(f->key), "%s", r->key ? r->key : "");
     snprintf(f->at, sizeof(f->at), "%s", r->step ? r->step : "");
     hash_request(f, r->hash);

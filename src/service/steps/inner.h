@@ -174,5 +174,8 @@ enum still_option {
     STILL_MAY_SHARE = 2, /* copy nothing if the last copy has the same files: how is `same` */
 };
 typedef void still_fn(void *arg, const char *how, const struct err *err);
-void still_copy(struct live *l, uint32_t number, unsigned options, still_fn *done, void *arg);
+/* memory: a new file for the memory of the vm, which stands still from before the freeze; or NULL
+ */
+void still_copy(struct live *l, uint32_t number, unsigned options, const char *memory,
+                still_fn *done, void *arg);
 void still_release(struct live *l); /* the daemon stops: the next daemon thaws the machine */

@@ -26,6 +26,7 @@ struct step_cause {
     int64_t status;
     const char *name; /* name of the step, or NULL */
     bool killed;      /* processes were killed and may still be exiting */
+    bool memory;      /* the memory of a vm is saved too (vm/memory.h) */
 };
 
 void steps_init(struct live *l);

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "service/exec/live.h"
 #include "service/steps/inner.h"
+#include "service/vm/memory.h"
 
 enum { DISK_PERCENT = 80, AGE_LOOK_MS = 1000, SWEPT_MS = 1000, LAYERS_NAMED_MAX = 65536 };
 
@@ -134,6 +135,12 @@ static bool stays_mounted(const struct step_row *row, uint32_t mounted) {
     return row->number == mounted || (row->number > mounted && !step_is_copy(row));
 }
 
+static void forget_memory(const struct live *l, const struct step_list *list, uint32_t mounted) {
+    for (size_t i = 0; i < list->count; i++)
+        if (!stays_mounted(&list->rows[i], mounted) && step_has_memory(&list->rows[i]))
+            memory_forget(l->service, l->row.id, list->rows[i].id);
+}
+
 static int drop_steps(struct live *l, size_t count, size_t *ret_dropped, struct err *err) {
     struct step_list list DEFER(step_list_done) = {0};
     struct step_row mounted DEFER(step_row_done) = {0};
@@ -151,8 +158,10 @@ static int drop_steps(struct live *l, size_t count, size_t *ret_dropped, struct 
         }
         (*ret_dropped)++;
     }
-    if (store_commit(store, err) == 0)
+    if (store_commit(store, err) == 0) {
+        forget_memory(l, &list, mounted.number);
         return 0;
+    }
     store_rollback(store);
     return -1;
 }

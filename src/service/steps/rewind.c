@@ -17,6 +17,7 @@
 #include "service/steps/inner.h"
 #include "service/steps/live.h"
 #include "service/steps/steps.h"
+#include "service/vm/memory.h"
 
 enum { AGAIN_MS = 200 };
 
@@ -34,6 +35,7 @@ struct rewinding {
     struct err why;
     struct step_row kept, row;
     struct loop_timer *again;
+    char memory[MEMORY_PATH_SIZE]; /* file with the memory of the vm; empty: it boots */
     unsigned rooms; /* how often old steps were deleted to make space for the rewind */
     service_step_fn *done;
     void *arg;
@@ -226,6 +228,8 @@ static void switched(void *arg, bool changed, const struct err *failed) {
 static void ask_root(void *arg) {
     struct rewinding *r = arg;
     struct live *l = r->live;
+    if (r->memory[0])
+        l->service->driver->recall(l->machine, r->memory);
     l->service->driver->root(l->machine, r->row.stack ? r->row.stack : "", l->steps->layer + 1,
                              r->drifted || r->adopted ? 0 : ROOT_UNDRIFTED, switched, r);
 }
@@ -266,6 +270,8 @@ static void begin_switch(struct rewinding *r) {
         return;
     }
     rewind_fill(r, &r->kept, STEP_KEPT, now);
+    if (step_has_memory(&r->row))
+        memory_path(l->service, l->row.id, r->row.id, r->memory);
     step_row_done(&r->row);
     rewind_fill(r, &r->row, STEP_REWIND, target ? target : "");
     const struct commit intent = {write_intent, intent_written, rewind_late, r};

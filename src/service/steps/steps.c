@@ -11,6 +11,7 @@
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/live.h"
+#include "service/vm/memory.h"
 
 static size_t count_layers(const char *stack) {
     size_t n = stack && *stack ? 1 : 0;
@@ -22,6 +23,10 @@ static size_t count_layers(const char *stack) {
 static const char *how_taken(const struct step_row *row) {
     if (!row->has_point)
         return NULL;
+    static const char *const ways[] = {"btrfs", "reflink", "copy"};
+    for (size_t i = 0; row->layer >= LAYER_COPIED && i < sizeof(ways) / sizeof(*ways); i++)
+        if (strncmp(row->reason, ways[i], strlen(ways[i])) == 0)
+            return ways[i];
     return row->layer >= LAYER_COPIED ? row->reason : row->layer ? "switch" : "same";
 }
 
@@ -40,6 +45,7 @@ void step_view(const struct step_row *row, struct step_view *ret) {
         .layers = count_layers(row->stack),
         .status = row->status,
         .restorable = row->has_point,
+        .memory = step_has_memory(row),
         .durable = row->durable,
         .counted = row->counted,
         .reason = row->reason[0] && !row->has_point ? row->reason : NULL,
@@ -103,12 +109,14 @@ static int step_name_check(const char *name, struct err *err) {
 }
 
 void service_snap(struct service *s, const struct caller *who, const char *machine,
-                  const char *name, service_step_fn *done, void *arg) {
+                  const struct snap_request *r, service_step_fn *done, void *arg) {
+    const char *name = r->name;
     struct err err;
     uint64_t intent;
     struct live *l =
         allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
-    if (l && ((name && step_name_check(name, &err) < 0) || barrier_check(l, &err) < 0))
+    if (l && ((name && step_name_check(name, &err) < 0) || barrier_check(l, &err) < 0 ||
+              (r->memory && memory_check(l, &err) < 0)))
         l = NULL;
     struct journal_record what = {.verb = "machine.snap", .machine = l ? l->row.id : NULL};
     if (!l || note_intent(s, who, &what, &intent, &err) < 0) {
@@ -118,7 +126,8 @@ void service_snap(struct service *s, const struct caller *who, const char *machi
     struct snap *c = xnew(struct snap);
     *c = (struct snap){.service = s, .who = *who, .intent = intent, .done = done, .arg = arg};
     memcpy(c->machine, l->row.id, sizeof(c->machine));
-    struct step_cause cause = {.kind = STEP_SNAP, .what = name, .status = -1, .name = name};
+    struct step_cause cause = {
+        .kind = STEP_SNAP, .what = name, .status = -1, .name = name, .memory = r->memory};
     steps_take(l, &cause, snapped, c);
 }
 

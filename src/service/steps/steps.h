@@ -15,6 +15,7 @@ struct step_view {
     uint64_t number, created_ms, files, bytes, layers;
     int64_t status;
     bool restorable, durable, counted;
+    bool memory;        /* a rewind to it brings the memory of the vm back, too */
     const char *reason; /* why the step cannot be restored; NULL: it can */
     const char *how; /* how the step was taken: switch, reflink, copy, same (no changes); or NULL */
 };
@@ -23,9 +24,13 @@ void step_view(const struct step_row *row, struct step_view *ret);
 
 typedef void service_step_fn(void *arg, const struct step_view *view, const struct err *err);
 
-/* Takes a step now, with an optional name. Commands are frozen while their files are copied. */
+struct snap_request {
+    const char *name; /* NULL: none */
+    bool memory;      /* of a vm: it stands still meanwhile */
+};
+/* Takes a step now. Commands are frozen while their files are copied. */
 void service_snap(struct service *s, const struct caller *who, const char *machine,
-                  const char *name, service_step_fn *done, void *arg);
+                  const struct snap_request *r, service_step_fn *done, void *arg);
 struct step_name_request {
     const char *name;
 };
@@ -56,6 +61,7 @@ struct fork_request {
     const char *step; /* NULL: the present state */
     struct given count;
     bool drifted;
+    bool memory;         /* of a vm: the forks go on where it is, or was at that step */
     const char *key;     /* idempotency key: the same key returns the same machines; or NULL */
     const uint8_t *hash; /* hash of the request, for the key; or NULL */
 };

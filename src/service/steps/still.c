@@ -2,6 +2,7 @@
  * A consistent copy of a machine while commands run in it. They are frozen during the copy and
  * continue after it. The copy has the files of one instant, but not the memory.
  */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +17,11 @@ struct still {
     struct live *live;
     uint32_t number;
     bool at_once, was_paused, may_share;
-    bool ready;  /* the slow part of the copy is done, as far as possible */
-    bool holds;  /* pause, resume and rewind are blocked */
-    bool frozen; /* frozen by this copy, not by a pause */
+    bool ready;   /* the slow part of the copy is done, as far as possible */
+    bool holds;   /* pause, resume and rewind are blocked */
+    bool frozen;  /* frozen by this copy, not by a pause */
+    char *memory; /* file for the memory of a vm; NULL: it is not saved */
+    bool stands;  /* the vm stands still, because its memory was saved */
     struct loop_timer *timer;
     uint64_t until_ms; /* deadline */
     still_fn *done;
@@ -32,6 +35,7 @@ static void still_free(struct still *t) {
     t->live->steps->still = NULL;
     loop_timer_free(t->timer);
     live_unref(t->live);
+    free(t->memory);
     free(t);
 }
 
@@ -55,18 +59,36 @@ static void still_finish(struct still *t) {
     live_unref(l);
 }
 
+static void went_on(void *arg, const struct err *err) {
+    struct still *t = arg;
+    if (err && !t->failed) {
+        t->failed = true;
+        t->err = *err;
+    }
+    still_finish(t);
+}
+
+/* The vm goes on, and the file with its memory is completed. */
+static void let_vm_go_on(struct still *t) {
+    struct live *l = t->live;
+    if (t->stands && l->machine)
+        l->service->driver->go_on(l->machine, went_on, t);
+    else
+        still_finish(t);
+}
+
 /* If thawing failed, the next daemon or a resume of the machine thaws it. */
 static void thawed(void *arg, const struct err *err) {
     struct still *t = arg;
     if (err)
         log_line(LOG_ERROR, "service", "unfreeze a machine: %s id=%s", err->text, t->live->row.id);
-    still_finish(t);
+    let_vm_go_on(t);
 }
 
 static void let_go_on(struct still *t) {
     struct live *l = t->live;
     if (!t->frozen || !l->machine)
-        still_finish(t);
+        let_vm_go_on(t);
     else
         l->service->driver->freeze(l->machine, false, thawed, t);
 }
@@ -143,6 +165,28 @@ static int hold(struct still *t, struct err *err) {
     return 0;
 }
 
+static void memory_saved(void *arg, const struct err *err) {
+    struct still *t = arg;
+    t->stands = !err;
+    t->until_ms = loop_now_ms(t->live->service->loop) + STILL_MS;
+    if (err)
+        still_fail(t, err);
+    else
+        go_on(t);
+}
+
+static void save_memory(struct still *t) {
+    struct live *l = t->live;
+    struct err err;
+    int file = open(t->memory, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file >= 0) {
+        l->service->driver->save_memory(l->machine, file, memory_saved, t);
+        return;
+    }
+    err_sys(&err, "cannot make '%s'", t->memory);
+    still_fail(t, &err);
+}
+
 /* The next phase: prepare while commands run, freeze them, copy. */
 static void go_on(void *arg) {
     struct still *t = arg;
@@ -155,6 +199,8 @@ static void go_on(void *arg) {
         still_fail(t, &err);
     } else if (!t->ready) {
         l->service->driver->copy(l->machine, 0, is_ready, t);
+    } else if (t->memory && !t->stands) {
+        save_memory(t);
     } else if (!t->was_paused && !t->frozen) {
         l->service->driver->freeze(l->machine, true, frozen, t);
     } else {
@@ -162,7 +208,8 @@ static void go_on(void *arg) {
     }
 }
 
-void still_copy(struct live *l, uint32_t number, unsigned options, still_fn *done, void *arg) {
+void still_copy(struct live *l, uint32_t number, unsigned options, const char *memory,
+                still_fn *done, void *arg) {
     struct still *t = xnew(struct still);
     *t = (struct still){.live = l,
                         .number = number,
@@ -170,6 +217,7 @@ void still_copy(struct live *l, uint32_t number, unsigned options, still_fn *don
                         .may_share = options & STILL_MAY_SHARE,
                         .was_paused = l->row.state == MACHINE_PAUSED,
                         .until_ms = loop_now_ms(l->service->loop) + STILL_MS,
+                        .memory = memory ? xstrdup(memory) : NULL,
                         .done = done,
                         .arg = arg};
     t->timer = loop_timer_new(l->service->loop, go_on, t);

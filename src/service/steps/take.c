@@ -31,6 +31,7 @@ struct step_call *step_call_new(struct live *l, const struct step_cause *cause) 
     snprintf(c->row.exec, sizeof(c->row.exec), "%s", cause->exec ? cause->exec : "");
     snprintf(c->row.name, sizeof(c->row.name), "%s", cause->name ? cause->name : "");
     c->dying = cause->killed ? DYING_TRIES : 0;
+    c->memory = cause->memory;
     live_ref(l);
     return c;
 }

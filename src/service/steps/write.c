@@ -4,6 +4,7 @@
 #include "base/defer.h"
 #include "service/steps/call_inner.h"
 #include "service/steps/inner.h"
+#include "service/vm/memory.h"
 
 int step_put_event(const struct step_call *c, struct err *err) {
     struct live *l = c->live;
@@ -77,6 +78,8 @@ static int write_refused(void *arg, struct err *err) {
 static void refused_written(void *arg, const struct err *failed) {
     struct step_call *c = arg;
     (void)failed;
+    if (c->memory)
+        memory_forget(c->live->service, c->row.machine, c->row.id);
     step_over(c, &c->why);
 }
 

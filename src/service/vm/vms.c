@@ -18,7 +18,7 @@ bool live_is_vm(const struct live *l) {
     return kind_is_vm(l->row.kind);
 }
 
-const struct machine_vm *live_vm(const struct live *l, struct machine_vm *ret) {
+const struct machine_vm *live_vm(const struct live *l, const char *memory, struct machine_vm *ret) {
     if (!live_is_vm(l))
         return NULL;
     *ret = (struct machine_vm){
@@ -26,6 +26,7 @@ const struct machine_vm *live_vm(const struct live *l, struct machine_vm *ret) {
         .kernel = l->service->conf->vm_kernel,
         .mem_bytes = l->row.mem_bytes,
         .cpu_milli = l->row.cpu_milli,
+        .memory = memory,
     };
     return ret;
 }

@@ -8,8 +8,11 @@
 #include "service/state.h"
 
 bool live_is_vm(const struct live *l);
-/* What the driver makes a vm of, in *ret, which points into the row; NULL: not a vm. */
-const struct machine_vm *live_vm(const struct live *l, struct machine_vm *ret);
+/*
+ * What the driver makes a vm of, in *ret, which points into the row; NULL: not a vm. memory: saved
+ * memory, in which it goes on; NULL: it boots.
+ */
+const struct machine_vm *live_vm(const struct live *l, const char *memory, struct machine_vm *ret);
 /* Refuses what a vm does not support in a request to create it. */
 int vm_check_request(const struct machine_request *r, struct err *err);
 /* Refuses changes of limits that would need another boot. */

@@ -9,9 +9,9 @@
 
 #include "base/defer.h"
 
-/* As many as a process can have descriptors, see launch.c. Pages that are not used cost nothing. */
-enum { NODES_MAX = 1 << 19, HANDLES_FIRST = 64 };
+enum { HANDLES_FIRST = 64 };
 
+/* Pages that are not used cost nothing. */
 #define NODES_BYTES (NODES_MAX * (sizeof(struct node) + sizeof(uint32_t)))
 
 static uint32_t *nodes_chain(const struct nodes *n, uint64_t dev, uint64_t ino, uint64_t mount) {
@@ -76,6 +76,43 @@ int nodes_add(struct nodes *n, int fd, const struct statx *st, uint64_t *ret) {
     return 0;
 }
 
+static void nodes_chain_add(struct nodes *n, uint32_t id) {
+    struct node *node = &n->slots[id];
+    uint32_t *chain = nodes_chain(n, node->dev, node->ino, node->mount);
+    node->next = *chain;
+    *chain = id;
+}
+
+void nodes_restore(struct nodes *n, uint32_t id, int fd, const struct statx *st,
+                   const struct node *like) {
+    struct node *node = &n->slots[id];
+    if (id == 1) { /* the root is there already */
+        node->lookups = like->lookups;
+        close_fd(&fd);
+        return;
+    }
+    while (n->end < id)
+        n->slots[n->end++].fd = -1;
+    n->end = id + 1;
+    *node = *like;
+    node->fd = fd;
+    node->dev = (uint64_t)st->stx_dev_major << 32 | st->stx_dev_minor;
+    node->ino = st->stx_ino;
+    node->mount = st->stx_mnt_id;
+    node->lookups += node->lookups == 0; /* a number with lookups is not free */
+    if (fd >= 0)
+        nodes_chain_add(n, id);
+}
+
+void nodes_restored(struct nodes *n, uint64_t generation) {
+    n->generation = generation;
+    for (uint32_t i = n->end; i-- > 2;)
+        if (n->slots[i].fd < 0 && n->slots[i].lookups == 0) {
+            n->slots[i].next = n->free;
+            n->free = i;
+        }
+}
+
 void nodes_forget(struct nodes *n, uint64_t id, uint64_t lookups) {
     struct node *node = nodes_get(n, id);
     if (!node || id == 1)
@@ -92,18 +129,46 @@ void nodes_forget(struct nodes *n, uint64_t id, uint64_t lookups) {
     n->free = (uint32_t)id;
 }
 
+/* Makes room for this slot. */
+static int handles_grow(struct handles *h, uint32_t slot) {
+    uint32_t size = h->size ? h->size : HANDLES_FIRST;
+    h->end += h->end == 0; /* without slot 0 */
+    if (slot < h->size)
+        return 0;
+    while (size <= slot)
+        size *= 2;
+    struct handle *slots = reallocarray(h->slots, size, sizeof(*slots));
+    if (!slots)
+        return -ENFILE;
+    h->slots = slots;
+    h->size = size;
+    return 0;
+}
+
+int handles_restore(struct handles *h, uint32_t id, int fd, bool is_dir) {
+    int owned DEFER_CLOSE = fd;
+    if (handles_grow(h, id) < 0)
+        return -ENFILE;
+    while (h->end < id)
+        h->slots[h->end++] = (struct handle){.fd = -1};
+    h->slots[id] = (struct handle){.fd = TAKE_FD(owned), .is_dir = is_dir, .is_lost = fd < 0};
+    h->end = id + 1;
+    return 0;
+}
+
+void handles_restored(struct handles *h) {
+    for (uint32_t i = h->end; i-- > 1;)
+        if (h->slots[i].fd < 0 && !h->slots[i].is_lost) {
+            h->slots[i].next = h->free;
+            h->free = i;
+        }
+}
+
 int64_t handles_add(struct handles *h, int fd, bool is_dir) {
     int owned DEFER_CLOSE = fd;
     uint32_t i = h->free;
-    if (!i && h->end >= h->size) {
-        uint32_t size = h->size ? h->size * 2 : HANDLES_FIRST;
-        struct handle *slots = reallocarray(h->slots, size, sizeof(*slots));
-        if (!slots)
-            return -ENFILE;
-        h->slots = slots;
-        h->size = size;
-        h->end += h->end == 0; /* without slot 0 */
-    }
+    if (!i && handles_grow(h, h->end) < 0)
+        return -ENFILE;
     if (i)
         h->free = h->slots[i].next;
     else

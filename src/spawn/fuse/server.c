@@ -2,20 +2,27 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/defer.h"
 #include "base/fdio.h"
-#include "spawn/fuse/inner.h"
+#include "spawn/fuse/table.h"
 
 enum {
     EXIT_USAGE = 2,
     BACKGROUND = 64, /* requests that nobody in the vm waits for, at most */
     PAGES_MAX = FUSE_DATA_MAX / 4096,
+    DRAIN_TRIES = 2000, /* of a millisecond each */
 };
 
 static int fuse_init(struct fuse_server *s, const struct fuse_request *r) {
@@ -120,32 +127,110 @@ static int fuse_handle(struct fuse_server *s, int sock, const uint8_t *bytes, si
     return write_all(sock, s->answer, head.len);
 }
 
-/* Answers requests until the vm ends. */
-static int fuse_loop(struct fuse_server *s, int sock) {
-    static uint8_t in[2 * FUSE_REQUEST_MAX];
-    size_t start = 0, end = 0;
-    for (;;) {
-        long size;
-        while ((size = fuse_request_size(in + start, end - start)) > 0 &&
-               (size_t)size <= end - start) {
-            if (fuse_handle(s, sock, in + start, (size_t)size) < 0)
-                return 0;
-            start += (size_t)size;
-        }
-        if (size < 0) {
-            fprintf(stderr, "the vm sent what is not a request for files\n");
-            return 1;
-        }
-        memmove(in, in + start, end - start);
-        end -= start;
-        start = 0;
-        ssize_t n = read(sock, in + end, sizeof(in) - end);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
+/* The connection to the vm. Bytes in [start, end) are requests that were not answered yet. */
+struct files_stream {
+    int sock, control; /* control -1: there is none */
+    bool holds;
+    size_t start, end;
+};
+
+static uint8_t in[4 * FUSE_REQUEST_MAX];
+
+/* QEMU takes every answer that the vm has room for; 0 or -EBUSY. */
+static int stream_drain(const struct files_stream *f) {
+    const struct timespec look = {0, 1000000};
+    int left = 0;
+    for (int i = 0; i < DRAIN_TRIES; i++) {
+        if (ioctl(f->sock, SIOCOUTQ, &left) < 0 || left == 0)
             return 0;
-        end += (size_t)n;
+        nanosleep(&look, NULL);
     }
+    return -EBUSY;
+}
+
+/*
+ * Reads what QEMU has sent and no more: reading makes room, and what comes then belongs to the vm
+ * that goes on, not to its copy.
+ */
+static int stream_collect(struct files_stream *f) {
+    int there = 0;
+    memmove(in, in + f->start, f->end - f->start);
+    f->end -= f->start;
+    f->start = 0;
+    if (ioctl(f->sock, FIONREAD, &there) < 0)
+        return -errno;
+    if ((size_t)there > sizeof(in) - f->end)
+        return -ENOBUFS;
+    while (there > 0) {
+        ssize_t n = read(f->sock, in + f->end, (size_t)there);
+        if (n <= 0)
+            return -EPIPE;
+        f->end += (size_t)n;
+        there -= (int)n;
+    }
+    return 0;
+}
+
+static void stream_serve(struct fuse_server *s, struct files_stream *f) {
+    struct files_word w = {0};
+    struct fd_message got;
+    int n = recv_fds(f->control, &w, sizeof(w), &got);
+    if (n < 0)
+        return;
+    w.result = -EINVAL;
+    if (got.len == sizeof(w) && w.op == FILES_HOLD) {
+        f->holds = true;
+        w.result = stream_drain(f);
+    } else if (got.len == sizeof(w) && w.op == FILES_SAVE && f->holds && got.nfds == 1) {
+        w.result = stream_collect(f);
+        if (w.result == 0)
+            w.result = fuse_table_write(s, got.fds[0], in + f->start, f->end - f->start, &w.lost);
+    } else if (got.len == sizeof(w) && w.op == FILES_GO_ON) {
+        w.result = 0;
+    }
+    f->holds &= w.result == 0 && w.op != FILES_GO_ON;
+    fd_message_close(&got);
+    send(f->control, &w, sizeof(w), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Answers the requests that are there. False: the vm is not there any more, or broken. */
+static bool stream_answer(struct fuse_server *s, struct files_stream *f, int *ret_status) {
+    long size;
+    while ((size = fuse_request_size(in + f->start, f->end - f->start)) > 0 &&
+           (size_t)size <= f->end - f->start) {
+        if (fuse_handle(s, f->sock, in + f->start, (size_t)size) < 0)
+            return false;
+        f->start += (size_t)size;
+    }
+    if (size < 0) {
+        fprintf(stderr, "the vm sent what is not a request for files\n");
+        *ret_status = 1;
+        return false;
+    }
+    memmove(in, in + f->start, f->end - f->start);
+    f->end -= f->start;
+    f->start = 0;
+    return true;
+}
+
+/* Answers requests until the vm ends. */
+static int fuse_loop(struct fuse_server *s, struct files_stream *f) {
+    int status = 0;
+    while (f->holds || stream_answer(s, f, &status)) {
+        struct pollfd p[] = {{f->holds ? -1 : f->sock, POLLIN, 0}, {f->control, POLLIN, 0}};
+        int ready = poll(p, 2, f->holds ? FILES_HOLD_MS : -1);
+        if (ready == 0)
+            f->holds = false;
+        if (p[1].revents & POLLIN)
+            stream_serve(s, f);
+        if (ready <= 0 || !p[0].revents || f->holds)
+            continue;
+        ssize_t n = read(f->sock, in + f->end, sizeof(in) - f->end);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            break;
+        f->end += n > 0 ? (size_t)n : 0;
+    }
+    return status;
 }
 
 /*
@@ -162,9 +247,13 @@ static int fuse_enter_tree(const char *tree) {
 
 int fuse_server_main(int argc, char **argv) {
     static struct fuse_server s;
-    if (argc != 2)
+    struct files_stream f = {.control = -1};
+    if (argc < 2 || argc > 4)
         return EXIT_USAGE;
-    int sock = (int)strtol(argv[1], NULL, 10), root = fuse_enter_tree(argv[0]);
+    f.sock = (int)strtol(argv[1], NULL, 10);
+    if (argc > 2)
+        f.control = (int)strtol(argv[2], NULL, 10);
+    int root = fuse_enter_tree(argv[0]), table = argc > 3 ? (int)strtol(argv[3], NULL, 10) : -1;
     umask(0);
     prctl(PR_SET_NAME, "carrel-files");
     s.answer =
@@ -173,5 +262,11 @@ int fuse_server_main(int argc, char **argv) {
         fprintf(stderr, "cannot serve '%s': %s\n", argv[0], strerror(errno));
         return 1;
     }
-    return fuse_loop(&s, sock);
+    int r = table < 0 ? 0 : fuse_table_read(&s, table, in, sizeof(in), &f.end);
+    if (r < 0) {
+        fprintf(stderr, "cannot read the table of open files: %s\n", strerror(-r));
+        return 1;
+    }
+    close_fd(&table);
+    return fuse_loop(&s, &f);
 }

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/random.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -18,6 +20,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/wire/vm_line.h"
+#include "base/wire/vm_memory.h"
 #include "base/wire/vm_programs.h"
 #include "spawn/cgroup.h"
 #include "spawn/make/making.h"
@@ -119,6 +122,18 @@ static unsigned vm_cpus(uint64_t cpu_milli) {
     return host > 0 && want > (uint64_t)host ? (unsigned)host : (unsigned)want;
 }
 
+/* Adds a line to the text of the answer. */
+static void __attribute__((format(printf, 2, 3)))
+vm_say(struct plan_message *m, const char *fmt, ...) {
+    size_t n = strlen(m->text);
+    va_list ap;
+    va_start(ap, fmt);
+    if (n > 0 && n < sizeof(m->text) - 1)
+        m->text[n++] = '\n';
+    vsnprintf(m->text + n, sizeof(m->text) - n, fmt, ap);
+    va_end(ap);
+}
+
 /*
  * Finds or makes the network of a vm. The gate's sockets are in it, so a vm keeps it when it boots
  * again. Without a network the vm runs all the same, and the answer says why.
@@ -126,11 +141,10 @@ static unsigned vm_cpus(uint64_t cpu_milli) {
 static void vm_need_net(struct spawner *s, struct plan_message *m, struct box *box) {
     struct vm_net net;
     struct err why;
-    m->text[0] = '\0';
     if (!m->plan.gate || box->vm_tap >= 0)
         return;
     if (vm_net_open(&s->net, s->host, &net, &why) < 0) {
-        snprintf(m->text, sizeof(m->text), "the vm has no network: %s", why.text);
+        vm_say(m, "the vm has no network: %s", why.text);
         return;
     }
     close_fd(&box->vm_netns);
@@ -153,7 +167,7 @@ static struct box *vm_box(struct spawner *s, const char *id, struct err *err) {
 static int vm_check(const struct spawner *s, const struct fd_message *in, struct err *err) {
     if (vm_check_host(s, err) < 0)
         return -1;
-    if (in->nfds != 2)
+    if (in->nfds != 2 && in->nfds != 3)
         return err_set(err, ERR_INVALID, "a vm needs a kernel and an initrd");
     if (vm_check_file(in->fds[0], "kernel", err) < 0)
         return -1;
@@ -187,6 +201,84 @@ static int vm_find_key(const struct spawner *s, const struct vm_launch *l,
     return 0;
 }
 
+/* ---- saved memory ---- */
+
+/* Beside the sockets of the box: a later spawner saves the memory of the vm, too. */
+struct vm_key_file {
+    uint8_t key[SHA256_BYTES];
+    uint64_t mem_bytes;
+};
+
+static void vm_hash_key(const struct vm_template_key *key, uint8_t ret[SHA256_BYTES]) {
+    struct sha256 hash;
+    sha256_init(&hash);
+    sha256_add(&hash, key, sizeof(*key));
+    sha256_end(&hash, ret);
+}
+
+/* key NULL: the memory of the vm cannot be saved. */
+static int vm_write_key(struct spawner *s, const char *id, const struct vm_template_key *key) {
+    char path[ID_SIZE + 16];
+    snprintf(path, sizeof(path), "%s/vm.key", id);
+    unlinkat(s->boxes, path, 0);
+    if (!key)
+        return 0;
+    struct vm_key_file file = {.mem_bytes = key->mem_bytes};
+    vm_hash_key(key, file.key);
+    int fd DEFER_CLOSE = openat(s->boxes, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    return fd < 0 ? -errno : write_all(fd, &file, sizeof(file));
+}
+
+int vm_boot_key(struct spawner *s, const struct box *box, uint8_t ret[SHA256_BYTES],
+                uint64_t *ret_mem) {
+    char path[ID_SIZE + 16];
+    struct vm_key_file file;
+    snprintf(path, sizeof(path), "%s/vm.key", box->id);
+    int fd DEFER_CLOSE = openat(s->boxes, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || read(fd, &file, sizeof(file)) != sizeof(file))
+        return -ENOENT;
+    memcpy(ret, file.key, SHA256_BYTES);
+    *ret_mem = file.mem_bytes;
+    return 0;
+}
+
+/* A memfd with the table of a file with saved memory; -errno. */
+static int vm_copy_table(int from, const struct vm_memory_head *head) {
+    int fd DEFER_CLOSE = memfd_create("carrel-files", MFD_CLOEXEC);
+    off_t at = (off_t)(VM_MEMORY_STREAM + head->stream_bytes);
+    size_t left = head->table_bytes;
+    while (fd >= 0 && left > 0) {
+        ssize_t n = sendfile(fd, from, &at, left);
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        left -= (size_t)n;
+    }
+    return fd < 0 ? -errno : TAKE_FD(fd);
+}
+
+/* Opens what QEMU and the server of the files load. The daemon has checked the hash. -errno. */
+static int vm_open_saved(const struct spawner *s, int file, const struct vm_template_key *key,
+                         struct vm_launch *l) {
+    struct vm_memory_head head;
+    uint8_t hash[SHA256_BYTES];
+    struct stat st;
+    char path[32];
+    vm_hash_key(key, hash);
+    if (fstat(file, &st) < 0 || pread(file, &head, sizeof(head), 0) != sizeof(head) ||
+        !vm_memory_fits(&head, (uint64_t)st.st_size))
+        return -EBADMSG;
+    if (memcmp(head.key, hash, sizeof(hash)) != 0)
+        return -EXDEV;
+    snprintf(path, sizeof(path), "self/fd/%d", file);
+    l->state = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
+    if (l->state < 0 || lseek(l->state, VM_MEMORY_STREAM, SEEK_SET) < 0)
+        return -errno;
+    l->table = vm_copy_table(file, &head);
+    return l->table < 0 ? l->table : 0;
+}
+
+/* ---- launching ---- */
+
 /* What the guest is told. */
 struct vm_word {
     char bytes[sizeof(struct vm_wake) + sizeof(((struct plan_message *)0)->text)];
@@ -217,6 +309,7 @@ static int vm_open_memory(const struct spawner *s, const struct vm_template *t, 
         /* A description of its own, which begins at the first byte. */
         snprintf(path, sizeof(path), "self/fd/%d", t->state);
         l->ram = t->ram;
+        l->is_clone = true;
         l->state = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
         return l->state < 0 ? -errno : 0;
     }
@@ -224,26 +317,53 @@ static int vm_open_memory(const struct spawner *s, const struct vm_template *t, 
     return l->ram < 0 || ftruncate(l->ram, (off_t)l->mem_bytes) < 0 ? -errno : 0;
 }
 
-/* Launches a vm: a clone of a template if there is one, else one of which a template is made. */
-static int vm_launch_clone(struct spawner *s, struct box *box, struct vm_launch *l,
-                           const char *words, struct err *err) {
+/* How a vm is launched. */
+struct vm_plan {
+    struct vm_launch launch;
     struct vm_template_key key;
+    bool has_key;
+    bool resumes;      /* saved memory is loaded */
+    const char *words; /* what the guest is told otherwise */
+};
+
+/* A vm whose saved memory cannot be used boots, and the answer says why. */
+static void vm_try_saved(struct spawner *s, struct plan_message *m, int file, struct vm_plan *p) {
+    int r = p->has_key ? vm_open_saved(s, file, &p->key, &p->launch) : -EXDEV;
+    p->resumes = r == 0;
+    if (r == 0)
+        return;
+    close_fd(&p->launch.state);
+    vm_say(m, "the vm boots, because its saved memory cannot be used: %s",
+           r == -EXDEV ? "QEMU, the kernel, the memory or the processors are others now"
+                       : strerror(-r));
+}
+
+/*
+ * Launches a vm: with its saved memory, or as a clone of a template if there is one, else as one of
+ * which a template is made.
+ */
+static int vm_launch_clone(struct spawner *s, struct box *box, struct vm_plan *p, struct err *err) {
+    struct vm_launch *l = &p->launch;
     struct vm_word word;
     int own DEFER_CLOSE = -1;
-    bool has_key = vm_find_key(s, l, &key) == 0;
     vm_template_collect(&s->templates);
-    struct vm_template *t = has_key ? vm_template_find(&s->templates, &key) : NULL;
-    bool makes = has_key && !t && s->templates.maker < 0;
+    struct vm_template *t =
+        p->has_key && !p->resumes ? vm_template_find(&s->templates, &p->key) : NULL;
+    bool makes = p->has_key && !p->resumes && !t && s->templates.maker < 0;
     int r = vm_open_memory(s, t, l, &own);
     if (r == 0)
-        r = vm_write_word(words, t != NULL, &word);
+        r = vm_write_word(p->words, t != NULL, &word);
     if (r == 0 && (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, l->word) < 0 ||
                    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, l->qmp) < 0))
         r = -errno;
-    if (r == 0 && !makes)
+    if (r == 0 && !makes && !p->resumes)
         r = write_all(l->word[0], word.bytes, word.size);
     if (r == 0 && t)
         r = write_all(l->qmp[0], VM_LAUNCH_CLONE, strlen(VM_LAUNCH_CLONE));
+    if (r == 0 && p->resumes)
+        r = write_all(l->qmp[0], VM_LAUNCH_RESUME, strlen(VM_LAUNCH_RESUME));
+    if (r == 0)
+        r = vm_write_key(s, box->id, p->has_key ? &p->key : NULL);
     if (r < 0)
         return err_num(err, r, "cannot start vm '%s'", box->id);
     if (vm_launch_in_cgroup(s, box, l, err) < 0)
@@ -257,7 +377,7 @@ static int vm_launch_clone(struct spawner *s, struct box *box, struct vm_launch 
                                .word = TAKE_FD(l->word[0]),
                                .wake = memcpy(xmalloc(word.size), word.bytes, word.size),
                                .wake_size = word.size};
-    r = vm_template_make(&s->templates, &key, &making);
+    r = vm_template_make(&s->templates, &p->key, &making);
     return r < 0 ? err_num(err, r, "cannot start vm '%s'", box->id) : 0;
 }
 
@@ -277,6 +397,16 @@ static void vm_name(const char *words, char ret[VM_HOSTNAME_SIZE]) {
     snprintf(ret, VM_HOSTNAME_SIZE, "%s", line.hostname);
 }
 
+/* How the vm starts, then the warnings. */
+static void vm_answer(struct plan_message *m, const char *how) {
+    char warnings[512];
+    snprintf(warnings, sizeof(warnings), "%s", m->text);
+    m->type = PLAN_TEXT;
+    m->text[0] = '\0';
+    vm_say(m, "%s", how);
+    vm_say(m, "%s", warnings);
+}
+
 int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *in, int *ret,
             struct err *err) {
     struct box *box = vm_box(s, m->plan.id, err);
@@ -292,35 +422,43 @@ int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *
         return -1;
     if (pipe2(console, O_CLOEXEC | O_NONBLOCK) < 0)
         return err_sys(err, "cannot start vm '%s'", box->id);
+    m->text[0] = '\0';
     vm_need_net(s, m, box);
-    struct vm_launch l = {.console = console[1],
-                          .port = port,
-                          .serial = serial,
-                          .tap = box->vm_tap,
-                          .kernel = in->fds[0],
-                          .initrd = in->fds[1],
-                          .line = line,
-                          .name = name,
-                          .ram = -1,
-                          .state = -1,
-                          .word = {-1, -1},
-                          .qmp = {-1, -1},
-                          .mem_bytes = m->plan.mem_bytes,
-                          .cpus = vm_cpus(m->plan.cpu_milli),
-                          .cgroup = {-1, -1, -1, -1}};
-    int r = vm_launch_clone(s, box, &l, words, err);
+    struct vm_plan p = {.words = words};
+    struct vm_launch *l = &p.launch;
+    *l = (struct vm_launch){.console = console[1],
+                            .port = port,
+                            .serial = serial,
+                            .tap = box->vm_tap,
+                            .kernel = in->fds[0],
+                            .initrd = in->fds[1],
+                            .line = line,
+                            .name = name,
+                            .ram = -1,
+                            .state = -1,
+                            .table = -1,
+                            .word = {-1, -1},
+                            .qmp = {-1, -1},
+                            .mem_bytes = m->plan.mem_bytes,
+                            .cpus = vm_cpus(m->plan.cpu_milli),
+                            .cgroup = {-1, -1, -1, -1}};
+    p.has_key = vm_find_key(s, l, &p.key) == 0;
+    if (in->nfds == 3)
+        vm_try_saved(s, m, in->fds[2], &p);
+    int r = vm_launch_clone(s, box, &p, err);
     for (int i = 0; i < 2; i++) {
-        close_fd(&l.word[i]);
-        close_fd(&l.qmp[i]);
+        close_fd(&l->word[i]);
+        close_fd(&l->qmp[i]);
     }
-    close_fd(&l.state);
+    close_fd(&l->state);
+    close_fd(&l->table);
     close(console[1]);
     if (r < 0) {
         close(console[0]);
         return -1;
     }
     *ret = console[0];
-    m->type = PLAN_TEXT;
+    vm_answer(m, p.resumes ? VM_START_MEMORY : l->is_clone ? VM_START_CLONE : VM_START_BOOT);
     return 0;
 }
 

@@ -7,11 +7,13 @@
 #pragma once
 
 #include "base/fdio.h"
+#include "base/sha256.h"
 #include "spawn/spawner.h"
 
 /*
- * Handles the request BOOT: starts the vm of a box that runs nothing else. in: kernel, initrd. In
- * the answer the text says why the vm has no network, if it was to have one; *ret is the standard
+ * Handles the request BOOT: starts the vm of a box that runs nothing else. in: kernel, initrd and,
+ * if it is to go on where another one was saved, a file with its memory. The text of the answer is
+ * a line that says how the vm starts (base/wire/vm_programs.h), then warnings; *ret is the standard
  * error of QEMU. `unsupported`: this host has no QEMU, or the spawner runs without root.
  */
 int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *in, int *ret,
@@ -22,6 +24,10 @@ int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *
  * m->changed also its network ends, and the box is no vm any more.
  */
 int vm_halt(struct spawner *s, struct plan_message *m, struct err *err);
+
+/* What the vm of a box was booted with: the hash of its key, and its memory. -errno. */
+int vm_boot_key(struct spawner *s, const struct box *box, uint8_t ret[SHA256_BYTES],
+                uint64_t *ret_mem);
 
 /* Connects to the serial console of a vm (spawn/vm/serial.h). Returns a socket, or -1. */
 int vm_dial_serial(struct spawner *s, const struct box *box, struct err *err);

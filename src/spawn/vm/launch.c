@@ -50,6 +50,10 @@ enum {
 /* Descriptors of the two programs; all others are closed. */
 enum {
     SERVER_FD = 3,
+    LIFE_FD,
+    CONTROL_FD,
+    KEPT_CONTROL_FD, /* the other end, which the server keeps for the spawner */
+    TABLE_FD,
     RELAY_FD = 3, /* and the next one */
     KERNEL_FD = 3,
     INITRD_FD,
@@ -76,10 +80,11 @@ struct jail {
     const struct vm_launch *launch;
     int usr, tree, proc, dev, root; /* mounts */
     int pidns, ipcns, utsns, userns;
-    int program;   /* this one, which serves the files, too */
-    int files[2];  /* connects QEMU to the server */
-    int serial[2]; /* connects QEMU to the process that keeps its serial console */
-    int life[2];   /* pipe that only tells QEMU that the server has ended */
+    int program;    /* this one, which serves the files, too */
+    int files[2];   /* connects QEMU to the server */
+    int serial[2];  /* connects QEMU to the process that keeps its serial console */
+    int control[2]; /* to the server, for the spawner */
+    int life[2];    /* pipe that only tells QEMU that the server has ended */
     struct part parts[PARTS_MAX];
     size_t part_count;
 };
@@ -250,6 +255,8 @@ static void jail_arrange(const struct jail *j, const int *fds, int count) {
 }
 
 _Static_assert(STATE_FD == 11, "its number is in VM_LAUNCH_CLONE");
+_Static_assert((int)KEPT_FD + 1 == (int)VM_LAUNCH_MONITOR,
+               "the spawner finds the monitor by this number");
 
 struct args {
     char text[ARGS_MAX][ARG_SIZE];
@@ -287,7 +294,7 @@ static void jail_list_own(const struct vm_launch *l, struct args *a) {
     args_add(a, "socket,id=serial,fd=%d", SERIAL_FD);
     args_add(a, "-object");
     args_add(a, "memory-backend-file,id=mem,mem-path=/proc/self/fd/%d,share=%s,size=%" PRIu64,
-             RAM_FD, l->state < 0 ? "on" : "off", l->mem_bytes);
+             RAM_FD, l->is_clone ? "off" : "on", l->mem_bytes);
     if (l->state >= 0) {
         args_add(a, "-incoming");
         args_add(a, "defer");
@@ -400,15 +407,15 @@ static void __attribute__((noreturn)) jail_run_qemu(const struct jail *j) {
     jail_run(j, &a);
 }
 
-/* This program once more, with these descriptors from 3 on. */
-static void __attribute__((noreturn))
-jail_run_own(const struct jail *j, const char *const *words, size_t count, const int fds[2]) {
+/* This program once more, with these descriptors from 3 on; -1: this number is closed. */
+static void __attribute__((noreturn)) jail_run_own(const struct jail *j, const char *const *words,
+                                                   size_t count, const int *fds, int fd_count) {
     static struct args a;
     char *const env[] = {NULL};
     args_add_words(&a, words, count);
     int program = fcntl(j->program, F_DUPFD_CLOEXEC, HIGH_FD);
     STEP("arrange descriptors", program);
-    jail_arrange(j, fds, 2);
+    jail_arrange(j, fds, fd_count);
     syscall(SYS_execveat, program, "", a.v, env, AT_EMPTY_PATH);
     jail_fail(j, words[1], errno);
 }
@@ -419,17 +426,21 @@ static void __attribute__((noreturn)) jail_run_serial(const struct jail *j) {
     _Static_assert(RELAY_FD == 3, "its number is in the arguments");
     jail_be_nobody(j);
     jail_run_own(j, words, sizeof(words) / sizeof(*words),
-                 (const int[]){j->serial[1], j->launch->serial});
+                 (const int[]){j->serial[1], j->launch->serial}, 2);
 }
 
 /* Serves the files of the machine to the guest: spawn/fuse/server.h. */
 static void __attribute__((noreturn)) jail_run_server(const struct jail *j) {
     static const unsigned kept[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FOWNER,     CAP_FSETID,
                                     CAP_SETGID, CAP_SETUID,       CAP_SYS_CHROOT, CAP_SETFCAP};
-    static const char *const words[] = {"carrel-files", "--serve-files", "/tree", "3"};
-    _Static_assert(SERVER_FD == 3, "its number is in the arguments");
+    static const char *const words[] = {"carrel-files", "--serve-files", "/tree", "3", "5", "7"};
+    const int fds[] = {j->files[1], j->life[1], j->control[0], j->control[1], j->launch->table};
+    _Static_assert(SERVER_FD == 3 && CONTROL_FD == 5 && TABLE_FD == 7, "they are in the arguments");
+    _Static_assert((int)KEPT_CONTROL_FD == (int)VM_LAUNCH_CONTROL,
+                   "the spawner finds it by this number");
     jail_drop_capabilities(j, kept, sizeof(kept) / sizeof(*kept));
-    jail_run_own(j, words, sizeof(words) / sizeof(*words), (const int[]){j->files[1], j->life[1]});
+    jail_run_own(j, words, sizeof(words) / sizeof(*words) - (j->launch->table < 0), fds,
+                 sizeof(fds) / sizeof(*fds));
 }
 
 static void jail_limit(void) {
@@ -459,6 +470,8 @@ static void __attribute__((noreturn)) jail_start(struct jail *j) {
     if (pid == 0)
         jail_run_serial(j);
     STEP("tie QEMU to the server of its files", pipe2(j->life, O_CLOEXEC));
+    STEP("open the control socket of the server",
+         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, j->control));
     pid = fork();
     STEP("start QEMU", pid);
     if (pid == 0)

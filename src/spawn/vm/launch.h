@@ -9,12 +9,16 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "spawn/spawner.h"
 
-/* Number of the tap descriptor in QEMU: a later spawner finds the network of a vm by it. */
-enum { VM_LAUNCH_TAP = 7 };
+/*
+ * Numbers of descriptors in QEMU and in the server of the files, by which a later spawner finds the
+ * network of a vm, the monitor of QEMU and the control socket of the server.
+ */
+enum { VM_LAUNCH_TAP = 7, VM_LAUNCH_MONITOR = 13, VM_LAUNCH_CONTROL = 6 };
 
 struct vm_launch {
     int report;         /* pipe: what failed, as text; closed without text once both run */
@@ -24,7 +28,9 @@ struct vm_launch {
     int tap;            /* -1: no network */
     int kernel, initrd; /* files that every user may read */
     int ram;            /* memory of the guest: a file that every user may write */
-    int state;          /* devices of the vm that this one is a clone of; -1: it boots */
+    int state;          /* what QEMU loads, for a clone or saved memory; -1: the vm boots */
+    bool is_clone;      /* `ram` belongs to a template, and only its devices are loaded */
+    int table;          /* of the server of the files, with saved memory; else -1 */
     int word[2];        /* the port over which the guest is told what it is; QEMU holds both ends */
     int qmp[2];         /* the same for its monitor */
     const char *line;   /* the kernel's command line */
@@ -39,6 +45,11 @@ struct vm_launch {
     "{\"execute\":\"qmp_capabilities\"}"                                         \
     "{\"execute\":\"migrate-set-capabilities\",\"arguments\":{\"capabilities\":" \
     "[{\"capability\":\"x-ignore-shared\",\"state\":true}]}}"                    \
+    "{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:11\"}}"
+
+/* The same for saved memory, which is loaded too. */
+#define VM_LAUNCH_RESUME                 \
+    "{\"execute\":\"qmp_capabilities\"}" \
     "{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:11\"}}"
 
 /* Runs in a child of the spawner, and ends it. */

@@ -54,6 +54,42 @@ static void the_same_inode_over_another_mount_is_another_file(void **state) {
     assert_int_not_equal(id, 1);
 }
 
+static void numbers_of_another_server_stay_and_those_between_are_free(void **state) {
+    (void)state;
+    struct nodes n;
+    struct statx st;
+    const struct node like = {.type = S_IFDIR, .lookups = 2, .generation = 40};
+    assert_int_equal(nodes_init(&n, any_file(&st, 0)), 0);
+    int fd = any_file(&st, 5);
+    nodes_restore(&n, 1, any_file(&st, 5), &st, &like);
+    nodes_restore(&n, 3, fd, &st, &like);
+    nodes_restore(&n, 5, -1, &st, &like);
+    nodes_restored(&n, 50);
+    assert_true(nodes_get(&n, 3) && nodes_get(&n, 3)->generation == 40);
+    assert_true(!nodes_get(&n, 2) && !nodes_get(&n, 4) && !nodes_get(&n, 5));
+    assert_int_equal(add(&n, 5), 3); /* the same file */
+    assert_int_equal(add(&n, 6), 2);
+    assert_true(nodes_get(&n, 2)->generation > 50);
+    assert_int_equal(add(&n, 7), 4);
+    assert_int_equal(add(&n, 8), 6); /* 5 is taken, though its file is lost */
+    nodes_forget(&n, 3, 3);
+    assert_true(!nodes_get(&n, 3) && !is_open(fd));
+}
+
+static void handles_of_another_server_stay_and_lost_ones_are_not_given_again(void **state) {
+    (void)state;
+    struct handles h = {0};
+    struct statx st;
+    assert_int_equal(handles_restore(&h, 2, any_file(&st, 0), false), 0);
+    assert_int_equal(handles_restore(&h, 70, -1, false), 0);
+    handles_restored(&h);
+    assert_true(handles_get(&h, 2, false) >= 0 && handles_get(&h, 70, false) < 0);
+    for (int i = 0; i < 80; i++) {
+        int64_t id = handles_add(&h, any_file(&st, 0), true);
+        assert_true(id > 0 && id != 2 && id != 70);
+    }
+}
+
 static void numbers_that_nobody_was_told_lead_nowhere(void **state) {
     (void)state;
     struct nodes n;
@@ -90,5 +126,7 @@ static void a_handle_is_found_only_as_what_it_is(void **state) {
 
 UNIT_MAIN(cmocka_unit_test(a_file_has_one_number_until_it_is_forgotten_as_often_as_it_was_found),
           cmocka_unit_test(the_same_inode_over_another_mount_is_another_file),
+          cmocka_unit_test(numbers_of_another_server_stay_and_those_between_are_free),
+          cmocka_unit_test(handles_of_another_server_stay_and_lost_ones_are_not_given_again),
           cmocka_unit_test(numbers_that_nobody_was_told_lead_nowhere),
           cmocka_unit_test(a_handle_is_found_only_as_what_it_is))
