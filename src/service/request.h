@@ -43,6 +43,7 @@ struct volume_use_request {
     const char *name; /* NAME or NAME@SNAPSHOT */
     const char *at;   /* path in the machine */
     const char *mode; /* ro, cow or rw; NULL: rw, or ro for a snapshot */
+    bool door;        /* of a machine that serves its files, for volumes/doors.c only */
 };
 
 struct volume_request {

@@ -526,7 +526,7 @@ static const struct {
                           " AND (?2 IS NULL OR name = ?2) ORDER BY owner, name LIMIT ?3",
                           &volume_table},
     [STMT_VOLUME_REMOVE] = {"DELETE FROM volumes WHERE id = ?1", NULL},
-    [STMT_VOLUME_EXISTS] = {"SELECT 1 FROM volumes WHERE id = ?1", NULL},
+    [STMT_VOLUME_EXISTS] = {"SELECT $cols FROM volumes WHERE id = ?1", &volume_table},
     [STMT_VOLUME_USES] = {"SELECT $cols FROM grants WHERE kind = 'volume'"
                           " AND (?2 IS NULL OR what = ?2) AND machine IN (SELECT id FROM machines"
                           " WHERE owner = ?1 AND state < 6) ORDER BY created_ms, id",

@@ -1,5 +1,4 @@
 """Volumes of E2B's clients, on the wire and by their SDK: kept apart from others, and of one sandbox at a time."""
-import json
 import os
 import shutil
 import subprocess
@@ -73,8 +72,7 @@ def test_what_is_no_volume_is_refused(e2b, daemon):
                    ["data"], [{"name": "data", "path": "/m"}] * 17):
         assert status_of(e2b.create, volumeMounts=mounts) in (400, 429), mounts
     assert status_of(e2b.create, volumeMounts=[{"name": "none", "path": "/m"}]) == 404
-    status, _, body = e2b.send("GET", "/volumecontent/v/file?path=x")
-    assert status == 501 and "through a sandbox" in json.loads(body)["message"]
+    assert e2b.send("GET", "/volumecontent/v/file?path=x")[0] == 401
     assert daemon.machines() == []
 
 

@@ -4,15 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/call.h"
 #include "api/e2b/envd.h"
 #include "api/e2b/failures.h"
 #include "api/e2b/inner.h"
 #include "api/e2b/ports.h"
 #include "api/e2b/target.h"
+#include "api/e2b/volume_files.h"
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
 #include "service/net/expose.h"
+#include "service/volumes/volumes.h"
 
 struct e2b_data {
     unsigned refs; /* of its owner, and of requests that wait */
@@ -242,6 +245,76 @@ static void resume_target(struct e2b_data *d, struct http_exchange *x, const str
     d->refs++;
     http_hold(x);
     e2b_target_wake(d->service, t, resuming_end, r);
+}
+
+/* ---- files of volumes ---- */
+
+/* A request that waits until its volume can be reached. */
+struct entering {
+    struct e2b_data *data;
+    struct http_exchange *http;
+    struct caller who;
+    const struct envd_method *method;
+    bool has_body;
+};
+
+static void refuse_volume(struct http_exchange *x, const struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(4096);
+    bool has = err->remedy[0];
+    bool fits = buf_addf(&text, "%s%s%s", err->text, has ? ": " : "", err->remedy);
+    data_refuse(x, api_status_of(err->code), fits ? text.data : err->text, NULL);
+}
+
+static void volume_entered(void *arg, const char *machine, const struct err *err) {
+    struct entering *n DEFER_FREE = arg;
+    struct e2b_data *d = n->data;
+    if (http_is_gone(n->http)) {
+        http_drop(n->http);
+        if (machine)
+            service_volume_leave(d->service, machine);
+    } else if (err) {
+        refuse_volume(n->http, err);
+    } else {
+        envd_take_volume(d->envd, n->http, &n->who, machine, n->method, n->has_body);
+    }
+    data_unref(d);
+}
+
+static struct http_text bearer_of(const struct http_exchange *x) {
+    struct http_text field = http_field_only(x->head, "Authorization");
+    bool is =
+        field.s && field.n > 7 && http_text_is_like((struct http_text){field.s, 7}, "Bearer ");
+    return is ? (struct http_text){field.s + 7, field.n - 7} : (struct http_text){"", 0};
+}
+
+bool e2b_data_take_volume(struct e2b_data *d, struct http_exchange *x) {
+    struct volume_path path;
+    struct caller who;
+    struct err err;
+    char name[VOLUME_NAME_MAX + 1];
+    bool has_body;
+    if (!volume_path_read(x->head->path, &path))
+        return false;
+    struct http_text token = bearer_of(x);
+    if (service_caller_by_volume_token(d->service, path.id, token.s, token.n, x->peer->text, &who,
+                                       name, &err) < 0) {
+        if (err.code == ERR_DENIED)
+            refuse_token(d, x, 401, err.text);
+        else
+            refuse_volume(x, &err);
+        return true;
+    }
+    const struct envd_method *m = volume_method(x, path.what, &has_body);
+    if (!m) {
+        data_refuse(x, 404, "the files of a volume have no such request", NULL);
+        return true;
+    }
+    struct entering *n = xnew(struct entering);
+    *n = (struct entering){d, x, who, m, has_body};
+    d->refs++;
+    http_hold(x);
+    service_volume_enter(d->service, &who, name, volume_entered, n);
+    return true;
 }
 
 /* ---- pages of other origins ---- */

@@ -20,6 +20,8 @@ size_t e2b_data_busy(const struct e2b_data *d); /* requests in progress */
 
 /* True: the request was for the data plane and has been taken. */
 bool e2b_data_take(struct e2b_data *d, struct http_exchange *x);
+/* True: the request was for the files of a volume and has been taken. */
+bool e2b_data_take_volume(struct e2b_data *d, struct http_exchange *x);
 /* Takes a request to PORT-SANDBOX.DOMAIN. */
 void e2b_data_take_named(struct e2b_data *d, struct http_exchange *x, struct http_text label,
                          uint16_t port);

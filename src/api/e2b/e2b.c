@@ -447,7 +447,7 @@ static bool take_control(struct e2b_face *f, struct http_exchange *x) {
     struct http_text params[2] = {{NULL, 0}, {NULL, 0}};
     struct err err;
     bool known;
-    if (e2b_upload_take(f->templates, x) || e2b_volume_content_take(x))
+    if (e2b_upload_take(f->templates, x) || e2b_data_take_volume(f->data, x))
         return true;
     const struct e2b_route *route = e2b_route_find(x->head, params, &known);
     if (known)

@@ -67,7 +67,7 @@ static void put_permissions(struct jot *j, uint32_t mode) {
     jot_string(j, "permissions", text);
 }
 
-static void put_time(struct jot *j, uint64_t ns) {
+static void put_time(struct jot *j, const char *name, uint64_t ns) {
     char text[64];
     time_t seconds = (time_t)(ns / 1000000000);
     struct tm tm;
@@ -75,7 +75,7 @@ static void put_time(struct jot *j, uint64_t ns) {
     if (!n)
         return;
     snprintf(text + n, sizeof(text) - n, ".%09uZ", (unsigned)(ns % 1000000000));
-    jot_string(j, "modifiedTime", text);
+    jot_string(j, name, text);
 }
 
 void entry_put(struct jot *j, const char *name, const struct envd_call *c, const struct entry *e) {
@@ -95,10 +95,36 @@ void entry_put(struct jot *j, const char *name, const struct envd_call *c, const
     put_permissions(j, e->own_mode);
     jot_string(j, "owner", owner);
     jot_string(j, "group", group);
-    put_time(j, e->mtime_ns);
+    put_time(j, "modifiedTime", e->mtime_ns);
     if (e->target)
         jot_string(j, "symlinkTarget", e->target);
     metadata_put_json(j, e->metadata);
+    jot_end(j, '}');
+}
+
+static const char *stat_type(uint32_t mode) {
+    return S_ISREG(mode)   ? "file"
+           : S_ISDIR(mode) ? "directory"
+           : S_ISLNK(mode) ? "symlink"
+                           : "unknown";
+}
+
+void entry_put_stat(struct jot *j, const struct envd_call *c, const struct entry *e) {
+    const char *slash = strrchr(e->path, '/');
+    (void)c;
+    jot_object(j, NULL);
+    jot_string(j, "name", slash && slash[1] ? slash + 1 : e->path);
+    jot_string(j, "path", e->path);
+    jot_string(j, "type", stat_type(e->own_mode));
+    jot_u64(j, "size", e->size);
+    jot_u64(j, "mode", e->own_mode & 07777);
+    jot_u64(j, "uid", e->uid);
+    jot_u64(j, "gid", e->gid);
+    put_time(j, "atime", e->atime_ns ? e->atime_ns : e->mtime_ns);
+    put_time(j, "mtime", e->mtime_ns);
+    put_time(j, "ctime", e->ctime_ns ? e->ctime_ns : e->mtime_ns);
+    if (e->target)
+        jot_string(j, "target", e->target);
     jot_end(j, '}');
 }
 

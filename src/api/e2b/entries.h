@@ -23,6 +23,12 @@ void entry_set(struct entry *e, char *path, const struct msg_entry *m);
 /* Writes the object; name: NULL in an array. */
 void entry_put(struct jot *j, const char *name, const struct envd_call *c, const struct entry *e);
 
+/* The same for the files of a volume: times, the owner as a number, and a symlink as itself. */
+typedef void entry_put_fn(struct jot *j, const struct envd_call *c, const struct entry *e);
+entry_put_fn entry_put_stat;
+/* Answers with the entries below a directory; 0: only those in it. put: NULL as ListDir does it. */
+void entries_list(struct envd_call *c, const char *path, uint64_t depth, entry_put_fn *put);
+
 /* Looks where a symlink leads. `done` is called at once for other entries. */
 void entry_resolve(struct envd_call *c, struct entry *e, void (*done)(void *arg), void *arg);
 

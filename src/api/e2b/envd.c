@@ -19,8 +19,9 @@
 #include "base/text/base64.h"
 #include "io/http_uri.h"
 #include "service/files.h"
+#include "service/volumes/volumes.h"
 
-enum { TICK_MS = 1000, KEEPALIVE_DEFAULT_S = 90, HEAD_MAX = 512 };
+enum { TICK_MS = 1000, KEEPALIVE_DEFAULT_S = 90, HEAD_MAX = 512, VOLUME_BODY_MAX = 4096 };
 
 struct envd {
     struct loop *loop;
@@ -79,6 +80,8 @@ static void envd_call_free(struct envd_call *c) {
     *c->at = c->next;
     if (c->next)
         c->next->at = c->at;
+    if (c->is_volume)
+        service_volume_leave(c->service, c->machine);
     if (c->used[0])
         service_use_over(c->service, c->used);
     json_decref(c->json);
@@ -507,6 +510,32 @@ void envd_take_code(struct envd *e, struct http_exchange *x, const struct envd_s
     struct envd_call *c = envd_call_new(e, x, sandbox);
     c->method = m;
     take_message(c);
+}
+
+static void volume_body_came(struct http_exchange *x, const char *bytes, size_t n) {
+    struct envd_call *c = x->user;
+    struct err err;
+    envd_own(c);
+    if (read_message(c, bytes, n, &err) < 0)
+        envd_fail_with(c, &err);
+    else
+        c->method->handle(c);
+}
+
+void envd_take_volume(struct envd *e, struct http_exchange *x, const struct caller *who,
+                      const char *machine, const struct envd_method *m, bool has_body) {
+    struct envd_call *c =
+        envd_call_new(e, x, &(struct envd_sandbox){.who = who, .machine = machine});
+    c->method = m;
+    c->is_volume = true;
+    snprintf(c->user.home, sizeof(c->user.home), "/");
+    if (has_body) {
+        x->on_gone = message_failed;
+        http_collect(x, VOLUME_BODY_MAX, volume_body_came);
+        return;
+    }
+    envd_own(c);
+    m->handle(c);
 }
 
 /* GET /envs: the variables of all commands of the sandbox. */

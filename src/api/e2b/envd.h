@@ -29,6 +29,11 @@ struct envd_sandbox {
 void envd_take(struct envd *e, struct http_exchange *x, const struct envd_sandbox *sandbox);
 void envd_take_code(struct envd *e, struct http_exchange *x, const struct envd_sandbox *sandbox);
 
+/* The same for the files of a volume, which the machine serves. The call leaves it at its end. */
+struct envd_method;
+void envd_take_volume(struct envd *e, struct http_exchange *x, const struct caller *who,
+                      const char *machine, const struct envd_method *m, bool has_body);
+
 /* Answers a request that the HTTP server refuses, for example because its body is too long. */
 void envd_refused(struct http_exchange *x, int status, const char *why);
 

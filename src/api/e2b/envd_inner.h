@@ -47,6 +47,7 @@ struct envd_call {
     struct caller who;
     char machine[ID_SIZE];
     char used[ID_SIZE]; /* machine that stays awake until the call ends */
+    bool is_volume;     /* the machine serves a volume, and is left when the call ends */
     bool as_image;      /* the user and directory of its image are the default ones */
     json_t *json;       /* the message of a procedure */
     struct envd_user user;
@@ -59,6 +60,7 @@ struct envd_call {
     void (*on_gone)(struct envd_call *c);  /* the client left: must end the call, now or later */
     void (*on_drain)(struct envd_call *c); /* there is room again in the stream */
     void (*then)(struct envd_call *c);     /* private to users.c */
+    void (*uploaded)(struct envd_call *c); /* answers in place of envd_upload(), if it went well */
     struct envd_call *next, **at;
 };
 

@@ -181,6 +181,7 @@ void envd_files_remove(struct envd_call *c) {
  */
 struct listing {
     struct envd_call *call;
+    entry_put_fn *put; /* NULL: as ListDir */
     struct entry *entries;
     size_t count, room;
     size_t dir;   /* the entry whose directory is read; the first directory is the root */
@@ -212,12 +213,16 @@ static void listing_answer(struct listing *l) {
     struct envd_call *c = l->call;
     struct buf text DEFER(buf_done) = BUF(ENVD_ANSWER_MAX);
     struct jot j = JOT(&text);
-    jot_object(&j, NULL);
-    jot_array(&j, "entries");
-    for (size_t i = 0; i < l->count; i++)
+    if (!l->put)
+        jot_object(&j, NULL);
+    jot_array(&j, l->put ? NULL : "entries");
+    for (size_t i = 0; i < l->count && l->put; i++)
+        l->put(&j, c, &l->entries[i]);
+    for (size_t i = 0; i < l->count && !l->put; i++)
         entry_put(&j, NULL, c, &l->entries[i]);
     jot_end(&j, ']');
-    jot_end(&j, '}');
+    if (!l->put)
+        jot_end(&j, '}');
     listing_free(l);
     envd_answer(c, &j, &text);
 }
@@ -395,13 +400,17 @@ void envd_files_list(struct envd_call *c) {
         envd_fail(c, CONNECT_INVALID_ARGUMENT, "the field 'depth' is out of range");
         return;
     }
+    char path[ENVD_PATH_SIZE];
+    if (read_path(c, "path", path) == 0)
+        entries_list(c, path, (uint64_t)depth, NULL);
+}
+
+void entries_list(struct envd_call *c, const char *path, uint64_t depth, entry_put_fn *put) {
     struct listing *l = xnew(struct listing);
     l->call = c;
+    l->put = put;
     l->in_root = true;
-    if (read_path(c, "path", l->path) < 0) {
-        free(l);
-        return;
-    }
+    snprintf(l->path, sizeof(l->path), "%s", path);
     l->base = strcmp(l->path, "/") == 0 ? 0 : slashes(l->path);
     l->depth = depth == 0 ? 1 : depth > DEPTH_MAX ? DEPTH_MAX : (unsigned)depth;
     const struct msg_path ask = {.uid = MSG_ID_NONE, .gid = MSG_ID_NONE, .path = str_of(l->path)};

@@ -166,8 +166,6 @@ void e2b_volumes(struct e2b_call *c);
 void e2b_volume_create(struct e2b_call *c);
 void e2b_volume_show(struct e2b_call *c);
 void e2b_volume_delete(struct e2b_call *c);
-/* The files of volumes, which are refused with the reason. False: the path is another one. */
-bool e2b_volume_content_take(struct http_exchange *x);
 
 enum { E2B_MOUNTS_MAX = 16 };
 /* The volumes of a new sandbox. The paths belong to the request. */

@@ -95,6 +95,11 @@ static void upload_answer(struct upload *u) {
     u->answer = (struct buf){0};
     upload_free(u);
     c->on_gone = NULL;
+    if (c->uploaded) {
+        buf_done(&text);
+        c->uploaded(c);
+        return;
+    }
     envd_reply(c, 200,
                HTTP_FIELDS({"Content-Type", "application/json"}, {"Cache-Control", "no-store"}),
                text.data, text.len);

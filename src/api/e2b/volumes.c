@@ -49,23 +49,31 @@ static bool client_id(const json_t *volume, char ret[ID_LABEL_SIZE]) {
 
 /* ---- answers ---- */
 
-/* With the token only in answers about one volume. It is empty, because no call needs one. */
-static void put_volume(struct jot *j, const json_t *volume, bool with_token) {
+/* With the token for its files only in answers about one volume. */
+static void put_volume(struct jot *j, const json_t *volume, const char *token) {
     char label[ID_LABEL_SIZE];
     if (!client_name(volume) || !client_id(volume, label))
         return;
     jot_object(j, NULL);
     jot_string(j, "volumeID", label);
     jot_string(j, "name", client_name(volume));
-    if (with_token)
-        jot_string(j, "token", "");
+    if (token)
+        jot_string(j, "token", token);
     jot_end(j, '}');
 }
 
 static void answer_volume(struct e2b_call *c, int status, const json_t *volume) {
     struct buf text DEFER(buf_done) = BUF(4096);
     struct jot j = JOT(&text);
-    put_volume(&j, volume, true);
+    const char *id = json_string_value(json_object_get(volume, "id"));
+    char token[MACHINE_TOKEN_SIZE] = ""; /* of a key that may only read: none */
+    struct err err;
+    if (service_volume_token(c->service, &c->who, id ? id : "", token, &err) < 0 &&
+        err.code != ERR_DENIED) {
+        e2b_error(c, &err);
+        return;
+    }
+    put_volume(&j, volume, token);
     e2b_answer(c, status, &text, NULL);
 }
 
@@ -84,7 +92,7 @@ static void volumes_came(void *arg, const char *text, const struct err *err) {
     }
     jot_array(&j, NULL);
     json_array_foreach(json_object_get(json, "volumes"), i, volume) {
-        put_volume(&j, volume, false);
+        put_volume(&j, volume, NULL);
     }
     jot_end(&j, ']');
     e2b_answer(c, 200, &out, NULL);
@@ -191,21 +199,6 @@ void e2b_volume_create(struct e2b_call *c) {
     char *name DEFER_FREE = xformat(OWN_PREFIX "%s", body->name);
     const struct volume_request r = {.name = name};
     service_volume_create(c->service, &who, &r, volume_made, c);
-}
-
-/* ---- files ---- */
-
-bool e2b_volume_content_take(struct http_exchange *x) {
-    static const char prefix[] = "/volumecontent/";
-    static const char answer[] =
-        "{\"code\":501,\"message\":\"the files of a volume are reached through a sandbox only: "
-        "mount the volume in a sandbox, and use its files\"}";
-    struct http_text path = x->head->path;
-    if (path.n < sizeof(prefix) - 1 || memcmp(path.s, prefix, sizeof(prefix) - 1) != 0)
-        return false;
-    http_reply(x, 501, HTTP_FIELDS({"Content-Type", "application/json"}), answer,
-               sizeof(answer) - 1);
-    return true;
 }
 
 /* ---- volumes of a new sandbox ---- */

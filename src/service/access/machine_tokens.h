@@ -34,6 +34,8 @@ int service_caller_by_machine_token(struct service *s, const char *id, enum mach
 bool service_machine_by_token(struct service *s, enum machine_token_use use,
                               bool (*fits)(void *arg, const char *token), void *arg,
                               char ret_id[ID_SIZE]);
+/* True if the text is this token. Takes the same time wherever they differ. */
+bool machine_token_is(const char *token, const char *given, size_t len);
 /* Raises the generation. The caller flushes the store before it acknowledges. */
 int machine_tokens_revoke(struct service *s, const struct caller *who, const char *id,
                           struct err *err);

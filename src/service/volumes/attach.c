@@ -11,11 +11,13 @@
 #include "service/volumes/inner.h"
 
 /* Returns the detail of a row: id of the volume, path of its directory, number in the plan. */
-static char *volume_detail(const struct service *s, const char *id, size_t number) {
+static char *volume_detail(const struct service *s, const char *id, size_t number, bool door) {
     char path[VOLUME_PATH_SIZE];
     volume_path(s, "", id, path);
     json_t *json =
         json_pack("{s:s, s:s, s:I}", "volume", id, "path", path, "number", (json_int_t)number);
+    if (door)
+        json_object_set_new(json, "door", json_true());
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
     return text;
@@ -56,7 +58,7 @@ int volume_open(struct service *s, const char *owner, const struct volume_use_re
     ret->volume = true;
     row->what = xstrdup(volume.name);
     snprintf(row->mode, sizeof(row->mode), "%s", plan_mode_name(mode));
-    row->detail = volume_detail(s, volume.id, number);
+    row->detail = volume_detail(s, volume.id, number, r->door);
     return dir;
 }
 
@@ -67,13 +69,13 @@ int volume_check(struct service *s, const char *owner, const struct grant_row *r
     if (store_volume_find(s->store, owner, row->what, &volume, err) < 0 ||
         volume_is_idle(s, volume.id, volume.name, err) < 0)
         return -1;
-    if (strcmp(row->mode, "rw") != 0)
+    if (strcmp(row->mode, "rw") != 0 || volume_use_is_door(row))
         return 0;
     if (store_volume_uses(s->store, owner, row->what, &uses, err) < 0)
         return -1;
     for (size_t i = 0; i < uses.count; i++) {
         const struct grant_row *other = &uses.rows[i];
-        if (strcmp(other->mode, "rw") != 0)
+        if (strcmp(other->mode, "rw") != 0 || volume_use_is_door(other))
             continue;
         err_set(err, ERR_BUSY, "machine '%s' writes to volume '%s', and only one machine may",
                 other->machine, row->what);
@@ -110,8 +112,9 @@ int volume_reopen(struct service *s, const char *owner, struct grant_row *row, s
     snprintf(ret->path, sizeof(ret->path), "%s", row->place);
     if (!plan_mode_by_name(row->mode, &ret->mode))
         return err_set(err, ERR_INTERNAL, "the mode of volume '%s' is not known", row->what);
+    bool door = volume_use_is_door(row);
     free(row->detail);
-    row->detail = volume_detail(s, volume.id, number);
+    row->detail = volume_detail(s, volume.id, number, door);
     return open_volume_dir(s, volume.id, volume.name, err);
 }
 

@@ -36,6 +36,7 @@ struct volume_job {
 /* Part of struct service. */
 struct service_volumes {
     struct volume_job *jobs;
+    struct volume_door *doors;
 };
 
 /* ---- volumes.c ---- */
@@ -43,6 +44,14 @@ struct service_volumes {
 /* Answers the volume as JSON, or the error if it does not exist. */
 void volume_answer(struct service *s, const char *owner, const char *name, service_net_fn *done,
                    void *arg);
+
+/* ---- doors.c ---- */
+
+void volume_doors_free(struct service_volumes *v);
+/* Ends the door of a volume that is to be copied or deleted. */
+void volume_doors_shut(struct service *s, const char *id);
+/* True: the machine of this grant is a door, which keeps no other machine from the volume. */
+bool volume_use_is_door(const struct grant_row *row);
 
 /* ---- jobs.c ---- */
 

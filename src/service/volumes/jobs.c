@@ -34,6 +34,8 @@ void service_volumes_free(struct service *s) {
         loop_timer_free(j->again);
         free(j);
     }
+    if (s->volumes)
+        volume_doors_free(s->volumes);
     free(s->volumes);
 }
 
@@ -235,6 +237,7 @@ int volume_job_begin(struct service *s, const struct volume_job *like, struct er
     }
     j->next = s->volumes->jobs;
     s->volumes->jobs = j;
+    volume_doors_shut(s, j->removes ? j->row.id : j->source.id);
     if (j->removes) {
         loop_work(s->loop, volume_hide, volume_hidden, j);
         return 0;

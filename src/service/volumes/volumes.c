@@ -21,7 +21,7 @@ static void put_uses(struct jot *j, const struct grant_list *uses, const char *n
     jot_array(j, "machines");
     for (size_t i = 0; i < uses->count; i++) {
         const struct grant_row *row = &uses->rows[i];
-        if (strcmp(row->what, name) != 0)
+        if (strcmp(row->what, name) != 0 || volume_use_is_door(row))
             continue;
         jot_object(j, NULL);
         jot_string(j, "machine", row->machine);
@@ -158,12 +158,15 @@ static int volume_find_free(struct service *s, const struct caller *who, const c
         volume_is_idle(s, ret->id, name, err) < 0 ||
         store_volume_uses(s->store, who->owner, name, &uses, err) < 0)
         return -1;
-    if (!uses.count)
+    size_t at = 0;
+    while (at < uses.count && volume_use_is_door(&uses.rows[at]))
+        at++;
+    if (at == uses.count)
         return 0;
     err_set(err, ERR_BUSY, "cannot %s volume '%s': machine '%s' has it (%s)", verb, name,
-            uses.rows[0].machine, uses.rows[0].mode);
+            uses.rows[at].machine, uses.rows[at].mode);
     return err_remedy(err, "detach it: carrel grant revoke %s %s; or delete the machine",
-                      uses.rows[0].machine, uses.rows[0].id);
+                      uses.rows[at].machine, uses.rows[at].id);
 }
 
 static struct volume_job volume_job_of(const struct caller *who, const char *verb,

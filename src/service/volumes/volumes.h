@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "service/access/machine_tokens.h"
 #include "service/net/net.h"
 #include "service/service.h"
 
@@ -29,6 +30,24 @@ void service_volume_snap(struct service *s, const struct caller *who, const char
 /* `busy`: a machine has the volume, or it has snapshots. */
 void service_volume_remove(struct service *s, const struct caller *who, const char *name,
                            service_net_fn *done, void *arg);
+
+/*
+ * Calls `done` with the id of a machine that serves the files of a volume: service_file() reaches
+ * them, with the volume as the root directory. The caller then calls service_volume_leave() once,
+ * and acts in the name of the owner meanwhile. The machine may end at any time, for example because
+ * the volume is deleted.
+ */
+typedef void volume_door_fn(void *arg, const char *machine, const struct err *err);
+void service_volume_enter(struct service *s, const struct caller *who, const char *name,
+                          volume_door_fn *done, void *arg);
+void service_volume_leave(struct service *s, const char *machine);
+/* The token for the files of one volume: a keyed hash of its id, which ends with the volume. */
+int service_volume_token(struct service *s, const struct caller *who, const char *id,
+                         char ret[MACHINE_TOKEN_SIZE], struct err *err);
+/* Authenticates its holder. *ret acts for the owner: use it for the files of this volume only. */
+int service_caller_by_volume_token(struct service *s, const char *id, const char *token, size_t len,
+                                   const char *client, struct caller *ret,
+                                   char ret_name[VOLUME_NAME_MAX + 1], struct err *err);
 
 struct volume_counts {
     uint64_t count, bytes; /* of all owners */

@@ -67,6 +67,20 @@ int store_volume_remove(struct store *s, const char *id, struct err *err) {
     return query_run(&q, NULL, err);
 }
 
+int store_volume_by_id(struct store *s, const char *id, struct volume_row *ret, struct err *err) {
+    struct volume_list found DEFER(volume_list_done) = {0};
+    QUERY;
+    if (query_start(&q, s, STMT_VOLUME_EXISTS, err) < 0)
+        return -1;
+    query_text(&q, 1, id);
+    if (query_all(&q, &volume_table, (void **)&found.rows, &found.count, err) < 0)
+        return -1;
+    if (!found.count)
+        return err_set(err, ERR_NOT_FOUND, "volume '%.20s' does not exist", id);
+    *ret = found.rows[0];
+    return 0;
+}
+
 bool store_volume_exists(struct store *s, const char *id) {
     QUERY;
     if (query_start(&q, s, STMT_VOLUME_EXISTS, NULL) < 0)

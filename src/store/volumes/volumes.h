@@ -35,6 +35,7 @@ int store_volume_find(struct store *s, const char *owner, const char *name, stru
 /* Lists volumes by name. owner NULL: those of all owners. */
 int store_volume_list(struct store *s, const char *owner, struct volume_list *ret, struct err *err);
 int store_volume_remove(struct store *s, const char *id, struct err *err);
+int store_volume_by_id(struct store *s, const char *id, struct volume_row *ret, struct err *err);
 /* True if a row has this id; also true if the read fails. */
 bool store_volume_exists(struct store *s, const char *id);
 /*

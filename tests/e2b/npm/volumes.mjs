@@ -19,10 +19,17 @@ const next = await Sandbox.create({ volumeMounts: { '/other': 'by-sdk' } })
 assert.equal(await next.files.read('/other/note'), 'kept')
 await next.kill()
 
-// Their files are reached through a sandbox only, and each method says so.
-for (const call of [(v) => v.list('/'), (v) => v.makeDir('/d'), (v) => v.getInfo('/note'), (v) => v.exists('/note'), (v) => v.readFile('/note'),
-  (v) => v.writeFile('/note', 'x'), (v) => v.updateMetadata('/note', { mode: 0o600 }), (v) => v.remove('/note')])
-  await assert.rejects(call(made), (e) => e.name === 'VolumeError' && /through a sandbox/.test(e.message))
+// Their files, without a sandbox.
+assert.equal(await again.readFile('/note'), 'kept')
+assert.equal((await made.makeDir('/d/e', { force: true })).type, 'directory')
+const wrote = await made.writeFile('/d/e/f', 'bytes', { mode: 0o600, uid: 0 })
+assert.deepEqual([wrote.path, wrote.type, wrote.size, wrote.mode, wrote.uid, wrote.mtime instanceof Date], ['/d/e/f', 'file', 5, 0o600, 0, true])
+assert.deepEqual((await made.list('/d', { depth: 2 })).map((e) => e.path), ['/d/e', '/d/e/f'])
+assert.equal(new TextDecoder().decode(await made.readFile('/d/e/f', { format: 'bytes' })), 'bytes')
+assert.equal((await made.updateMetadata('/d/e/f', { mode: 0o640 })).mode, 0o640)
+assert.deepEqual([await made.exists('/d/e/f'), await made.exists('/none'), (await made.getInfo('/d')).name], [true, false, 'd'])
+await made.remove('/d')
+await assert.rejects(made.readFile('/d/e/f'), (e) => e.name === 'VolumePathNotFoundError')
 
 assert.deepEqual([await Volume.destroy(made.volumeId), await Volume.destroy(made.volumeId)], [true, false])
 await assert.rejects(Volume.getInfo(made.volumeId), (e) => e.name === 'VolumeNotFoundError')

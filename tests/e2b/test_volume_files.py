@@ -1,0 +1,151 @@
+"""Files of a volume by the token of the volume: with a sandbox and without one, and what must not be reached."""
+import http.client
+import json
+import threading
+import urllib.parse
+
+import pytest
+
+from carrel import ROOTLESS
+from e2b_client import E2b, machine_of
+from test_volumes import daemon, make  # noqa: F401
+
+pytestmark = pytest.mark.skipif(ROOTLESS, reason="volumes need a daemon that runs as root")
+
+
+class Volume:
+    def __init__(self, e2b, made, token=None):
+        self.e2b, self.id, self.token = e2b, made["volumeID"], made["token"] if token is None else token
+
+    def ask(self, method, what, path=None, body=None, **query):
+        """The status, and the body of the answer: JSON, or bytes of a file."""
+        words = urllib.parse.urlencode({**({} if path is None else {"path": path}), **query})
+        fields = {"Authorization": "Bearer " + self.token} if self.token else {}
+        if isinstance(body, bytes):
+            fields["Content-Type"] = "application/octet-stream"
+        nobody = E2b(self.e2b.url.geturl(), None)
+        status, headers, data = nobody.send(method, f"/volumecontent/{self.id}/{what}?{words}", body, fields)
+        return status, json.loads(data) if headers.get("Content-Type") == "application/json" else data
+
+    def put(self, path, body, **query):
+        return self.ask("PUT", "file", path, body, **query)
+
+    def names(self, path="/", **query):
+        status, entries = self.ask("GET", "dir", path, **query)
+        assert status == 200, entries
+        return [e["path"] for e in entries]
+
+
+@pytest.fixture
+def volume(e2b, daemon):  # noqa: F811
+    return Volume(e2b, make(e2b))
+
+
+def test_files_without_a_sandbox_and_in_one(e2b, daemon, volume):  # noqa: F811
+    assert volume.put("a/b/note", b"hello")[0] == 201
+    status, made = volume.ask("GET", "path", "a/b/note")
+    assert status == 200 and {k: made[k] for k in ("name", "path", "type", "size", "mode", "uid", "gid")} == {
+        "name": "note", "path": "/a/b/note", "type": "file", "size": 5, "mode": 0o644, "uid": 1000, "gid": 1000}
+    assert all(made[k].endswith("Z") for k in ("atime", "mtime", "ctime"))
+    assert volume.ask("GET", "file", "/a/b/note") == (200, b"hello")
+    s = e2b.create(volumeMounts=[{"name": "data", "path": "/mnt/v"}])
+    out = daemon.exec(machine_of(s), "cat /mnt/v/a/b/note; echo inside >/mnt/v/in; echo more >>/mnt/v/a/b/note", user="user")
+    assert out["stdout"] == "hello"
+    assert volume.ask("GET", "file", "/in") == (200, b"inside\n") and volume.ask("GET", "file", "a/b/note") == (200, b"hellomore\n")
+    assert volume.put("/in", b"x" * 3_000_000, uid=0, gid=7, mode=0o600)[0] == 201
+    assert daemon.exec(machine_of(s), "stat -c '%s %u %g %a' /mnt/v/in")["stdout"] == "3000000 0 7 600\n"
+    e2b.kill(s)
+    assert [p for p in volume.names(depth=3) if p != "/lost+found"] == ["/a", "/a/b", "/a/b/note", "/in"]
+    assert volume.ask("PATCH", "path", "/in", {"uid": 5, "mode": 0o640})[1]["uid"] == 5
+    assert volume.ask("DELETE", "path", "/a") == (204, b"") and volume.ask("DELETE", "path", "/a")[0] == 404
+    e2b.call("DELETE", "/volumes/" + volume.id, status=204)
+    assert volume.ask("GET", "path", "/in")[0] in (401, 404)
+
+
+def test_directories_and_what_is_refused(volume):
+    assert volume.ask("POST", "dir", "/x/y")[0] == 404
+    status, made = volume.ask("POST", "dir", "/x/y", force="true")
+    assert status == 201 and (made["type"], made["uid"], made["mode"]) == ("directory", 1000, 0o755)
+    assert volume.ask("POST", "dir", "/x/y", force="true", mode=0o700)[1]["mode"] == 0o700
+    assert volume.ask("POST", "dir", "/x/y")[0] == 409
+    assert volume.ask("GET", "file", "/x")[0] == 400 and volume.put("/x", b"")[0] == 400
+    assert volume.ask("GET", "dir", "/none")[0] == 404 and volume.ask("GET", "file", "/none")[0] == 404
+    for method, what, path, query in (("DELETE", "path", "/", {}), ("POST", "dir", "/d", {"mode": "999999"}), ("POST", "dir", "/d", {"uid": "-1"}),
+                                      ("GET", "dir", "/" + "d" * 4200, {}), ("GET", "dir", "/x", {"depth": "x"})):
+        assert volume.ask(method, what, path, **query)[0] == 400, (method, query)
+    for body in ({"uid": 1 << 40}, {"mode": "600"}, [], {"uid": -1}):
+        assert volume.ask("PATCH", "path", "/x", body)[0] == 400, body
+    assert volume.ask("PATCH", "path", "/x", {"a": "x" * 10000})[0] in (400, 413)
+    assert volume.ask("GET", "other", "/x")[0] == 404 and volume.ask("POST", "file", "/x")[0] == 404
+
+
+def test_only_its_own_token_reaches_a_volume(e2b, daemon, volume):  # noqa: F811
+    other = E2b(e2b.url.geturl(), daemon.post("/v1/tokens", {"owner": "stranger"})["secret"])
+    foreign = Volume(e2b, make(other))
+    assert foreign.put("/theirs", b"x")[0] == volume.put("/ours", b"x")[0] == 201
+    for token in ("", foreign.token, volume.token[:-1], volume.token + "0", e2b.key):
+        assert Volume(e2b, {"volumeID": volume.id}, token).ask("GET", "file", "/ours")[0] == 401, token
+    assert [p for p in volume.names() if p != "/lost+found"] == ["/ours"]
+    assert Volume(e2b, {"volumeID": "v0"}, volume.token).ask("GET", "path", "/")[0] in (401, 404)
+    sandbox = e2b.create()
+    assert Volume(e2b, {"volumeID": volume.id}, sandbox["envdAccessToken"]).ask("GET", "path", "/")[0] == 401
+    other.call("DELETE", "/volumes/" + foreign.id, status=204)
+
+
+def test_no_link_leads_out_of_a_volume(e2b, daemon, volume):  # noqa: F811
+    """A hostile sandbox makes the links. The control: the same links lead out for its own programs."""
+    s = e2b.create(volumeMounts=[{"name": "data", "path": "/mnt/v"}])
+    out = daemon.exec(machine_of(s), "cd /mnt/v; ln -s /etc/passwd abs; ln -s ../../etc/passwd up; ln -s /proc/1/root root; ln -s /etc dir;"
+                      " mkfifo pipe; cat abs up >/dev/null && ls dir/ >/dev/null && echo out")
+    assert out["stdout"] == "out\n"
+    for name in ("abs", "up", "dir/passwd", "root/etc/passwd", "../../etc/passwd", "/../etc/passwd"):
+        assert volume.ask("GET", "file", name)[0] == 404, name
+    for name in ("dir/new", "root/etc/new"):
+        assert volume.put(name, b"x")[0] in (400, 404, 409), name
+    assert volume.ask("GET", "file", "pipe")[0] == 400
+    assert volume.put("abs", b"x")[0] in (201, 404)
+    assert volume.ask("GET", "path", "abs")[1]["type"] in ("symlink", "file")
+    assert daemon.exec(machine_of(s), "head -c 5 /etc/passwd")["stdout"] == "root:"
+    assert volume.ask("DELETE", "path", "dir")[0] == 204 and daemon.exec(machine_of(s), "ls /etc/passwd")["stdout"] == "/etc/passwd\n"
+
+
+def test_a_directory_that_is_swapped_for_a_link_leads_nowhere(e2b, daemon, volume):  # noqa: F811
+    """The control: a program of the sandbox that reads the same path reads the file outside, too."""
+    machine = machine_of(e2b.create(volumeMounts=[{"name": "data", "path": "/mnt/v"}]))
+    daemon.exec(machine, "cd /mnt/v; mkdir d; echo mine >d/passwd; ln -s /etc l")
+    swap = "import os\nos.chdir('/mnt/v')\nwhile True:\n for a, b in (('d', 't'), ('l', 'd'), ('d', 'l'), ('t', 'd')): os.rename(a, b)\n"
+    daemon.background(machine, ["python3", "-c", swap])
+    looks = "import time\nseen = set()\nend = time.monotonic() + 30\nwhile len(seen) < 2 and time.monotonic() < end:\n try: seen.add(open('/mnt/v/d/passwd').read(5))\n except OSError: pass\nprint(sorted(seen))"
+    assert daemon.exec(machine, ["python3", "-c", looks])["stdout"] == "['mine\\n', 'root:']\n"
+    seen = []
+    for _ in range(200):
+        try:
+            seen.append(volume.ask("GET", "file", "d/passwd"))
+        except http.client.IncompleteRead as cut:  # the file went between its size and its bytes
+            seen.append((404, cut.partial))
+    assert any(answer == (200, b"mine\n") for answer in seen)
+    assert all(data == b"mine\n" if status == 200 else status in (400, 404) for status, data in seen)
+
+
+def test_a_volume_is_deleted_and_copied_right_after_its_files_were_used(e2b, daemon, volume):  # noqa: F811
+    threads = [threading.Thread(target=volume.put, args=(f"/f{n}", b"x" * 1000)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(volume.names()) >= 8
+    daemon.post("/v1/volumes/e2b.data/snapshots", {"name": "s"})
+    assert len(volume.names()) >= 8 and daemon.get("/v1/volumes/e2b.data")["machines"] == []
+    daemon.delete("/v1/volumes/e2b.data@s")
+    e2b.call("DELETE", "/volumes/" + volume.id, status=204)
+    assert volume.ask("GET", "path", "/")[0] in (401, 404)
+
+
+def test_a_daemon_that_is_killed_leaves_no_machine_that_serves_a_volume(e2b, daemon, volume):  # noqa: F811
+    assert volume.put("/kept", b"x")[0] == 201 and len(daemon.machines()) == 1
+    daemon.kill()
+    daemon.start()
+    e2b.find(daemon)
+    daemon.until(lambda: daemon.machines() == [])
+    assert volume.ask("GET", "file", "/kept") == (200, b"x")
+    e2b.call("DELETE", "/volumes/" + volume.id, status=204)
