@@ -1,5 +1,5 @@
-// Run by sandboxes.py in the folder of the package: `pairs N` prints the milliseconds of each round by the SDK and by
-// REST, `crowd N AT_ONCE` the errors of sandboxes that are created, used and killed.
+// Run by sandboxes.py in the folder of the package: `ROUNDS COUNT AT_ONCE` prints the milliseconds of each round by the
+// SDK and by REST, and then the errors of COUNT sandboxes that are created, used and killed.
 import { Sandbox } from 'e2b'
 
 const rest = async (method, path, body) => {
@@ -57,5 +57,6 @@ async function crowd(count, atOnce) {
   console.log(JSON.stringify({ errors, ms: performance.now() - start, left: (await Sandbox.list().nextItems()).length }))
 }
 
-const [what, ...numbers] = process.argv.slice(2)
-await { pairs, crowd }[what](...numbers.map(Number))
+const [rounds, count, atOnce] = process.argv.slice(2).map(Number)
+await pairs(rounds)
+await crowd(count, atOnce)
