@@ -81,9 +81,9 @@ class Result:
 
 
 class Sandbox:
-    def __init__(self, e2b, daemon, **fields):
+    def __init__(self, e2b, daemon, made=None, **fields):
         self.e2b, self.daemon = e2b, daemon
-        self.made = e2b.create(**fields)
+        self.made = made or e2b.create(**fields)
         self.machine = machine_of(self.made)
         self.headers = {"E2b-Sandbox-Id": self.made["sandboxID"], "E2b-Sandbox-Port": "49983",
                         "X-Access-Token": self.made["envdAccessToken"]}

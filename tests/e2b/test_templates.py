@@ -12,6 +12,7 @@ import pytest
 from base_image import lend_base
 from daemon import Daemon
 from e2b_client import E2b, E2bError, status_of
+from envd import Sandbox
 
 
 @pytest.fixture(scope="module")
@@ -327,3 +328,19 @@ def test_build_reaches_hosts_if_the_configuration_allows_it(tmp_path):
         assert ended(e2b, daemon, asked)["status"] == "ready"
     finally:
         daemon.stop()
+
+
+def test_copies_of_a_sandbox_keep_the_user_and_directory_of_its_template(e2b, daemon):
+    asked = ask(e2b)
+    begin(e2b, asked, {"type": "USER", "args": ["root"]}, run("echo worker:x:1234:1234::/tmp:/bin/bash >>/etc/passwd"), {"type": "USER", "args": ["worker"]}, {"type": "WORKDIR", "args": ["/tmp"]})
+    done = ended(e2b, daemon, asked)
+    assert done["status"] == "ready", done
+    first = Sandbox(e2b, daemon, templateID="t")
+    snapshot = e2b.post(first.made, "snapshots", {}, 201)["snapshotID"]
+    again = Sandbox(e2b, daemon, templateID=snapshot)
+    of_copy = Sandbox(e2b, daemon, templateID=e2b.post(again.made, "snapshots", {}, 201)["snapshotID"])
+    fork = Sandbox(e2b, daemon, e2b.post(first.made, "fork", {}, 201)[0]["sandbox"])
+    for one in (first, again, of_copy, fork):
+        assert one.run("id -un; pwd").stdout == b"worker\n/tmp\n"
+    plain = Sandbox(e2b, daemon, templateID="base")  # the control
+    assert plain.run("id -un; pwd").stdout == b"user\n/home/user\n"
