@@ -145,7 +145,8 @@ struct machine_driver {
      * Saves the memory of a vm to a new file (base/wire/vm_memory.h) and stops the vm. After a
      * success go_on() must be called, which completes the file; after a failure the vm goes on.
      */
-    void (*save_memory)(struct machine *m, int file, machine_done_fn *done, void *arg);
+    void (*save_memory)(struct machine *m, int file, uint64_t max_bytes, machine_done_fn *done,
+                        void *arg);
     void (*go_on)(struct machine *m, machine_done_fn *done, void *arg);
     /* The next switch of the root lets the vm go on in this memory instead of booting it. */
     void (*recall)(struct machine *m, const char *memory);

@@ -3,6 +3,7 @@
 
 #include "base/amount.h"
 #include "service/state.h"
+#include "service/vm/memory.h"
 
 struct quota_rule {
     const char *what, *option;
@@ -75,6 +76,7 @@ static int used_by_others(struct service *s, const struct caller *who, const cha
     if (store_quota_used(s->store, who->owner, token, ret, err) < 0)
         return -1;
     ret->disk_bytes += held_disk(s, who->owner, token);
+    ret->disk_bytes += memory_used(s, who->owner, token, NULL);
     if (before && strcmp(before->owner, who->owner) == 0 &&
         (!token || strcmp(before->token, token) == 0)) {
         ret->machines--;

@@ -1,9 +1,11 @@
 """Saved memory of vms: what runs goes on in a fork and after a rewind, also if something is killed meanwhile."""
 import contextlib
+import copy
 import os
 import pathlib
 import signal
 import struct
+import subprocess
 import threading
 import time
 
@@ -200,3 +202,67 @@ def test_memory_is_saved_of_running_vms_only(daemon, vm):
         daemon.post(f"/v1/machines/{box}/steps", {"memory": True})
     assert refused.value.code == "unsupported"
     daemon.delete(f"/v1/machines/{box}")
+
+
+@contextlib.contextmanager
+def small_disk(path):
+    """A disk with so little space that a part of a file with memory fits, but the rest must stay free."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=264m", "tmpfs", path], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+def assert_too_large(daemon, m, *words):
+    """The memory is not saved, nothing is left of it, and the vm runs on."""
+    now = count(daemon, m)
+    with pytest.raises(Refused) as refused:
+        daemon.post(f"/v1/machines/{m}/steps", {"memory": True})
+    assert refused.value.code == "limit" and all(w in str(refused.value) for w in words), refused.value
+    assert files_of(daemon, m) == []
+    daemon.until(lambda: count(daemon, m) > now)
+
+
+def files_of(daemon, m):
+    return [path for path in pathlib.Path(daemon.dir, "home/memory").iterdir() if path.name.startswith(m)]
+
+
+def with_token(daemon, **fields):
+    """The same daemon for a client with a token of its own."""
+    client = copy.copy(daemon)
+    secret = daemon.post("/v1/tokens", fields)["secret"]
+    client.headers = {"Authorization": "Bearer " + secret}
+    return client
+
+
+def counting_vm(client, **fields):
+    m = client.machine(kind="vm", **fields)
+    client.background(m, COUNT, user="root")
+    client.until(lambda: count(client, m) > 3)
+    return m
+
+
+def test_saved_memory_counts_for_the_disk_quota(daemon):
+    client = with_token(daemon, owner="saver", disk="1G")
+    m = counting_vm(client, limits={"disk": "1000M"})
+    assert_too_large(client, m, "a disk quota leaves too little")
+    daemon.delete(f"/v1/machines/{m}")
+    # The control: where the quota leaves enough, it is saved, and counts.
+    m = counting_vm(client, limits={"disk": "400M"})
+    assert client.post(f"/v1/machines/{m}/steps", {"memory": True})["memory"]
+    saved, = files_of(daemon, m)
+    with pytest.raises(Refused) as refused:
+        client.machine(limits={"disk": "620M"})
+    assert refused.value.code == "limit" and "disk quota of this token is 1G" in str(refused.value)
+    saved.unlink()
+    daemon.delete(f"/v1/machines/{client.machine(limits={'disk': '620M'})}")
+    daemon.delete(f"/v1/machines/{m}")
+
+
+def test_saved_memory_is_refused_if_a_disk_is_too_small(daemon, vm, counting):
+    small = counting_vm(daemon, limits={"disk": "64M"})
+    assert_too_large(daemon, small, "the disk limit of the machine")
+    daemon.delete(f"/v1/machines/{small}")
+    with small_disk(pathlib.Path(daemon.dir, "home/memory")):
+        assert_too_large(daemon, vm, "256M would stay free")

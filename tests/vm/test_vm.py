@@ -10,7 +10,7 @@ import pytest
 
 from carrel import PROGRAM
 from daemon import Refused
-from qemu import qemu_of
+from qemu import delete_what_is_left, qemu_of
 
 
 def test_commands_run_below_a_kernel_of_their_own(daemon, vm):
@@ -153,4 +153,4 @@ def test_a_vm_whose_qemu_dies_has_ended_and_leaves_nothing(daemon, kernel):
     os.kill(qemu, signal.SIGKILL)
     daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] not in ("running", "creating"))
     daemon.until(lambda: not qemu_of("doomed"))
-    daemon.delete(f"/v1/machines/{m}")
+    delete_what_is_left(daemon, m)

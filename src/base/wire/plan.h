@@ -113,8 +113,11 @@ enum plan_type {
     PLAN_HALT, /* id, changed                  -> PLAN_DONE */
     /* As MERGE, but the new layer has only /home and /root of the layers, of which one may do. */
     PLAN_MERGE_HOME, /* id, stack, layer        -> PLAN_DONE; `busy`: not yet, ask again */
-    /* changed: 1: saves the memory of a vm to a file and stops the vm; 0: it goes on. */
-    PLAN_MEMORY, /* id, changed; file          -> PLAN_DONE; `busy`: ask again */
+    /*
+     * changed: 1: saves the memory of a vm to a file of at most disk_bytes (0: no limit) and stops
+     * the vm; 0: it goes on.
+     */
+    PLAN_MEMORY, /* id, changed, limits; file  -> PLAN_DONE; `busy`: ask again */
     /* This number never changes: spawners of every version answer it, at least with an error. */
     PLAN_HELLO = 63, /*                           -> PLAN_TEXT, its program_id() */
     PLAN_CREATED = 64,

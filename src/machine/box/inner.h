@@ -28,9 +28,10 @@ struct call {
     bool frozen;
     bool rests; /* the call waits for its timer to ask again; no reply is pending */
     bool changed;
-    bool forced; /* switch the root even if nothing was written */
-    bool disk;   /* the view shows the whole disk of the machine */
-    int file;    /* MEMORY: the file to save to; 0: none */
+    bool forced;        /* switch the root even if nothing was written */
+    bool disk;          /* the view shows the whole disk of the machine */
+    int file;           /* MEMORY: the file to save to; 0: none */
+    uint64_t max_bytes; /* MEMORY: of the file */
 };
 
 struct creation;
@@ -186,7 +187,8 @@ bool vm_box_is_gone(struct box *b);
 /* True if a vm runs in a machine that is adopted as a box. It is ended, then the box connected. */
 bool vm_leave_adopted(struct box *b);
 /* memory.c */
-void box_save_memory(struct machine *m, int file, machine_done_fn *done, void *arg);
+void box_save_memory(struct machine *m, int file, uint64_t max_bytes, machine_done_fn *done,
+                     void *arg);
 void box_go_on(struct machine *m, machine_done_fn *done, void *arg);
 /* Tells the guest of a vm that its memory was saved, and who it is now. */
 void vm_tell_resumed(struct box *b, const char *hostname, bool is_copy, guest_reply_fn *done);

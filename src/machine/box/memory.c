@@ -30,6 +30,7 @@ static void ask_memory(void *arg) {
     struct plan_message *m = box_message(h, PLAN_MEMORY, c->box->m.id);
     c->rests = false;
     m->changed = c->file > 0;
+    m->plan.disk_bytes = c->max_bytes;
     spawner_ask(h->spawner, m, &c->file, c->file > 0, on_memory, c);
 }
 
@@ -40,9 +41,11 @@ static struct call *memory_call(struct machine *m, machine_done_fn *done, void *
     return c;
 }
 
-void box_save_memory(struct machine *m, int file, machine_done_fn *done, void *arg) {
+void box_save_memory(struct machine *m, int file, uint64_t max_bytes, machine_done_fn *done,
+                     void *arg) {
     struct call *c = memory_call(m, done, arg);
     c->file = file;
+    c->max_bytes = max_bytes;
     ask_memory(c);
 }
 

@@ -10,6 +10,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/steps/inner.h"
+#include "service/vm/memory.h"
 
 enum { LOOK_MS = 2, STILL_MS = 120000 };
 
@@ -17,11 +18,12 @@ struct still {
     struct live *live;
     uint32_t number;
     bool at_once, was_paused, may_share;
-    bool ready;   /* the slow part of the copy is done, as far as possible */
-    bool holds;   /* pause, resume and rewind are blocked */
-    bool frozen;  /* frozen by this copy, not by a pause */
-    char *memory; /* file for the memory of a vm; NULL: it is not saved */
-    bool stands;  /* the vm stands still, because its memory was saved */
+    bool ready;              /* the slow part of the copy is done, as far as possible */
+    bool holds;              /* pause, resume and rewind are blocked */
+    bool frozen;             /* frozen by this copy, not by a pause */
+    char *memory;            /* file for the memory of a vm; NULL: it is not saved */
+    bool stands;             /* the vm stands still, because its memory was saved */
+    struct memory_hold hold; /* disk space for the memory */
     struct loop_timer *timer;
     uint64_t until_ms; /* deadline */
     still_fn *done;
@@ -34,6 +36,7 @@ struct still {
 static void still_free(struct still *t) {
     t->live->steps->still = NULL;
     loop_timer_free(t->timer);
+    memory_release(t->live->service, &t->hold);
     live_unref(t->live);
     free(t->memory);
     free(t);
@@ -178,9 +181,13 @@ static void memory_saved(void *arg, const struct err *err) {
 static void save_memory(struct still *t) {
     struct live *l = t->live;
     struct err err;
+    if (memory_hold(l, &t->hold, &err) < 0) {
+        still_fail(t, &err);
+        return;
+    }
     int file = open(t->memory, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (file >= 0) {
-        l->service->driver->save_memory(l->machine, file, memory_saved, t);
+        l->service->driver->save_memory(l->machine, file, t->hold.hold.bytes, memory_saved, t);
         return;
     }
     err_sys(&err, "cannot make '%s'", t->memory);

@@ -4,12 +4,17 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/amount.h"
 #include "base/defer.h"
 #include "base/fs/dir.h"
 #include "base/fs/folder.h"
+#include "base/limits.h"
+#include "base/wire/vm_memory.h"
 #include "service/vm/vms.h"
+#include "store/owners.h"
 
 static void memory_folder(const struct service *s, char ret[MEMORY_PATH_SIZE]) {
     snprintf(ret, MEMORY_PATH_SIZE, "%s/memory", s->place->home);
@@ -52,23 +57,93 @@ void memory_forget(const struct service *s, const char *machine, const char *ste
             unlinkat(dirfd(d), e->d_name, 0);
 }
 
-/* True if a finished step of a live machine has this file. */
-static bool memory_is_used(struct service *s, const char *name) {
+/* The machine that a file belongs to, and its step; NULL: none that lives. */
+static struct live *memory_of(const struct service *s, const char *name, const char **ret_step) {
     char machine[ID_SIZE];
-    struct step_row row DEFER(step_row_done) = {0};
-    struct err err;
     const char *dot = strchr(name, '.');
     size_t n = dot ? (size_t)(dot - name) : ID_SIZE;
     if (n >= sizeof(machine))
-        return false;
+        return NULL;
     memcpy(machine, name, n);
     machine[n] = '\0';
-    if (!map_get(&s->machines, machine))
-        return false;
-    /* If the store cannot be read, the file stays. */
-    return store_step_find(s->store, machine, dot + 1, &row, &err) == 0 ? step_has_memory(&row)
-                                                                        : err.code != ERR_NOT_FOUND;
+    *ret_step = dot + 1;
+    return map_get(&s->machines, machine);
 }
+
+/* True if a finished step of a live machine has this file. */
+static bool memory_is_used(struct service *s, const char *name) {
+    struct step_row row DEFER(step_row_done) = {0};
+    struct err err;
+    const char *step;
+    const struct live *l = memory_of(s, name, &step);
+    /* If the store cannot be read, the file stays. */
+    return l && (store_step_find(s->store, l->row.id, step, &row, &err) == 0
+                     ? step_has_memory(&row)
+                     : err.code != ERR_NOT_FOUND);
+}
+
+/* ---- disk space ---- */
+
+uint64_t memory_used(struct service *s, const char *owner, const char *token, const char *machine) {
+    char folder[MEMORY_PATH_SIZE];
+    uint64_t bytes = 0;
+    struct stat st;
+    memory_folder(s, folder);
+    DIR *d DEFER(dir_close) = dir_list(AT_FDCWD, folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        const char *step;
+        const struct live *l = memory_of(s, e->d_name, &step);
+        if (l && strcmp(l->row.owner, owner) == 0 && (!token || strcmp(l->row.token, token) == 0) &&
+            (!machine || strcmp(l->row.id, machine) == 0) &&
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            bytes += (uint64_t)st.st_blocks * 512;
+    }
+    return bytes;
+}
+
+/* The saved memory of a machine takes at most as much disk as its files may. */
+static int memory_room(struct live *l, uint64_t *ret, struct err *err) {
+    uint64_t limit = l->row.disk_bytes;
+    uint64_t used = memory_used(l->service, l->row.owner, NULL, l->row.id);
+    char shown[AMOUNT_SIZE];
+    *ret = limit ? limit - used : 0;
+    if (!limit || used < limit)
+        return 0;
+    amount_size(limit, shown);
+    err_set(err, ERR_LIMIT, "the saved memory of machine '%s' takes %s, its disk limit", l->row.id,
+            shown);
+    return err_remedy(err, "set a larger --disk");
+}
+
+int memory_hold(struct live *l, struct memory_hold *h, struct err *err) {
+    struct service *s = l->service;
+    struct token_row token;
+    uint64_t mem = l->row.mem_bytes ? l->row.mem_bytes : LIMIT_VM_MEM, room;
+    uint64_t most = VM_MEMORY_STREAM + mem + VM_MEMORY_DEVICES_MAX + VM_MEMORY_TABLE_MAX;
+    snprintf(h->who.owner, sizeof(h->who.owner), "%s", l->row.owner);
+    snprintf(h->who.token, sizeof(h->who.token), "%s", l->row.token);
+    if (l->row.token[0] && store_token_get(s->store, l->row.token, &token, err) == 0)
+        h->who.quota = token.quota;
+    else if (l->row.token[0] && err->code != ERR_NOT_FOUND)
+        return -1;
+    h->hold.who = &h->who;
+    if (memory_room(l, &room, err) < 0 || quota_hold(s, &h->hold, err) < 0)
+        return -1;
+    h->is_held = true;
+    if (room && room < most)
+        most = room;
+    if (!h->hold.bytes || h->hold.bytes > most)
+        h->hold.bytes = most;
+    return 0;
+}
+
+void memory_release(struct service *s, struct memory_hold *h) {
+    if (h->is_held)
+        quota_release(s, &h->hold);
+    h->is_held = false;
+}
+
+/* ---- at the start of the daemon ---- */
 
 void memory_sweep(struct service *s) {
     char folder[MEMORY_PATH_SIZE];

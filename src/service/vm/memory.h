@@ -16,6 +16,26 @@ void memory_path(const struct service *s, const char *machine, const char *step,
 /* Makes the folder and checks that the machine is a vm that runs. */
 int memory_check(const struct live *l, struct err *err);
 
+/*
+ * Bytes of the files with memory of the machines of an owner. token: only of those that it made;
+ * machine: only of this one; NULL: of all.
+ */
+uint64_t memory_used(struct service *s, const char *owner, const char *token, const char *machine);
+
+/* Disk space that is reserved while memory is saved. */
+struct memory_hold {
+    struct caller who;     /* of the machine */
+    struct disk_hold hold; /* bytes: how large the file may become */
+    bool is_held;
+};
+
+/*
+ * Reserves what the quotas and the disk limit of the machine leave for one more file. ERR_LIMIT:
+ * nothing.
+ */
+int memory_hold(struct live *l, struct memory_hold *h, struct err *err);
+void memory_release(struct service *s, struct memory_hold *h);
+
 /* Deletes the memory of a step; step NULL: of all steps of the machine. */
 void memory_forget(const struct service *s, const char *machine, const char *step);
 

@@ -47,11 +47,15 @@ struct memory_job {
     int sock, qmp, control, out;
     struct qmp monitor;
     struct vm_memory_head head;
+    uint64_t max_bytes; /* of the file; 0: no limit */
     uint32_t word;
     uint64_t began_ms;
 };
 
-/* What the process says to the spawner: text of an error, or none. */
+/*
+ * What the process says to the spawner: a byte that is 0, or an enum err_code and the text of the
+ * error.
+ */
 static void __attribute__((noreturn)) memory_fail(struct memory_job *j, const char *what, int r);
 
 static int files_ask(struct memory_job *j, enum files_op op, int fd, uint32_t *ret_lost) {
@@ -87,13 +91,25 @@ static void memory_go_on(struct memory_job *j) {
 }
 
 static void memory_fail(struct memory_job *j, const char *what, int r) {
-    char text[256], word;
+    static const struct {
+        int error;
+        const char *why;
+    } limits[] = {
+        {-ENOSPC, "less than 256M would stay free on the disk with CARREL_HOME"},
+        {-EDQUOT, "the disk limit of the machine or a disk quota leaves too little for it"},
+    };
+    const char *why = r < 0 ? strerror(-r) : "";
+    char text[256], word, code = ERR_INTERNAL;
+    for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++)
+        if (r == limits[i].error) {
+            why = limits[i].why;
+            code = ERR_LIMIT;
+        }
     qmp_do(&j->monitor, "{\"execute\":\"migrate_cancel\"", -1, boot_ms() + ASK_MS);
     memory_go_on(j);
     /* A word that was left unread would hide our last one from the spawner. */
     (void)!recv(j->sock, &word, 1, MSG_DONTWAIT);
-    int n = snprintf(text, sizeof(text), "cannot %s%s%s", what, r < 0 ? ": " : "",
-                     r < 0 ? strerror(-r) : "");
+    int n = snprintf(text, sizeof(text), "%ccannot %s%s%s", code, what, *why ? ": " : "", why);
     send(j->sock, text, (size_t)n, MSG_NOSIGNAL);
     _exit(1);
 }
@@ -103,10 +119,17 @@ static void memory_tell(struct memory_job *j, const char *command, int fd) {
         memory_fail(j, "stop the vm: its monitor does not do what it is told", 0);
 }
 
+/* -errno: the file becomes too large. */
+static int memory_check_size(const struct memory_job *j) {
+    uint64_t size = j->head.stream_bytes + j->head.table_bytes;
+    if (j->head.stream_bytes > j->head.mem_bytes + VM_MEMORY_DEVICES_MAX)
+        return -EFBIG;
+    return j->max_bytes && VM_MEMORY_STREAM + size > j->max_bytes ? -EDQUOT : 0;
+}
+
 /* Copies the stream until QEMU closes it, or until the spawner is gone or wants it no more. */
 static int memory_copy_stream(struct memory_job *j, int from) {
     uint64_t until = boot_ms() + SAVE_MS, *size = &j->head.stream_bytes;
-    uint64_t max = j->head.mem_bytes + VM_MEMORY_DEVICES_MAX;
     for (;;) {
         uint64_t now = boot_ms();
         struct pollfd p[] = {{from, POLLIN, 0}, {j->sock, POLLIN, 0}};
@@ -125,8 +148,9 @@ static int memory_copy_stream(struct memory_job *j, int from) {
         if (n < 0 && errno != EINTR)
             return -errno;
         *size += n > 0 ? (uint64_t)n : 0;
-        if (*size > max)
-            return -EFBIG;
+        int r = memory_check_size(j);
+        if (r < 0)
+            return r;
     }
 }
 
@@ -171,6 +195,8 @@ static void memory_save_table(struct memory_job *j) {
         r = -errno;
     if (r == 0 && (st.st_size < 1 || st.st_size > VM_MEMORY_TABLE_MAX))
         r = -EBADMSG;
+    j->head.table_bytes = r < 0 ? 0 : (uint64_t)st.st_size;
+    r = r < 0 ? r : memory_check_size(j);
     if (r == 0 && lseek(j->out, (off_t)(VM_MEMORY_STREAM + j->head.stream_bytes), SEEK_SET) < 0)
         r = -errno;
     while (r == 0 && at < st.st_size) {
@@ -179,7 +205,6 @@ static void memory_save_table(struct memory_job *j) {
     }
     if (r < 0)
         memory_fail(j, "save the table of open files", r);
-    j->head.table_bytes = (uint64_t)st.st_size;
     close(fd);
 }
 
@@ -382,9 +407,10 @@ void vm_memory_adopt(struct spawner *s, struct box *box) {
         saving_repair(s, box);
 }
 
-static int memory_start(struct spawner *s, struct box *box, int client, int out, struct err *err) {
+static int memory_start(struct spawner *s, struct box *box, int client, int out, uint64_t max_bytes,
+                        struct err *err) {
     struct memory_ends e;
-    struct memory_job job = {.out = out};
+    struct memory_job job = {.out = out, .max_bytes = max_bytes};
     struct vm_saving *v;
     struct stat st;
     vm_memory_begin(&job.head);
@@ -416,8 +442,11 @@ static int memory_hear(struct spawner *s, struct vm_saving *v, struct err *err) 
     text[n > 0 ? n : 0] = '\0';
     if (n > 0 && text[0] == '\0')
         return 1;
-    err_set(err, ERR_INTERNAL, "cannot save the memory of machine '%s': %s", v->box->id,
-            n > 0 ? text : "the process that saved it was killed");
+    err_set(err, n > 1 ? (enum err_code)text[0] : ERR_INTERNAL,
+            "cannot save the memory of machine '%s': %s", v->box->id,
+            n > 1 ? text + 1 : "the process that saved it was killed");
+    if (err->code == ERR_LIMIT)
+        err_remedy(err, "free space, delete machines, or set a larger --disk");
     saving_leave(s, v);
     return -1;
 }
@@ -457,7 +486,7 @@ int vm_memory_request(struct spawner *s, struct plan_message *m, int client,
             saving_leave(s, v);
         return err_set(err, ERR_BUSY, "the memory of machine '%s' was being saved", box->id);
     }
-    if (saves && !v && memory_start(s, box, client, in->fds[0], err) < 0)
+    if (saves && !v && memory_start(s, box, client, in->fds[0], m->plan.disk_bytes, err) < 0)
         return -1;
     v = saving_find(s, box);
     if (!v || v->is_left)

@@ -1,8 +1,14 @@
 /* Quotas of owners and tokens, over a real store. */
 #include "tests/unit/unit.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "base/defer.h"
+#include "io/place.h"
 #include "service/state.h"
+#include "service/vm/memory.h"
 #include "store/conf.h"
 #include "store/owners.h"
 #include "tests/unit/scratch.h"
@@ -13,6 +19,7 @@ enum { MIB = 1 << 20 };
 struct world {
     struct scratch dir;
     struct conf conf;
+    struct place place;
     struct service service;
     struct caller ann;
 };
@@ -25,6 +32,8 @@ static void world_close(struct world *w) {
 static void world_open(struct world *w, const struct quota *of_ann) {
     *w = (struct world){.dir = scratch_new(), .ann = {.owner = "ann"}};
     struct owner_row owner = {.name = "ann", .uid = 1000, .quota = *of_ann};
+    snprintf(w->place.home, sizeof(w->place.home), "%s", w->dir.path);
+    w->service.place = &w->place;
     w->service.conf = &w->conf;
     w->service.store = unit_store_of(w->dir.path, &owner);
 }
@@ -163,6 +172,34 @@ static void held_disk_is_taken_until_it_is_released(void **state) {
     fits(&w, NULL, &row);
 }
 
+static void write_memory(const struct world *w, const char *machine) {
+    char path[MEMORY_PATH_SIZE];
+    static const char bytes[MIB];
+    snprintf(path, sizeof(path), "%s/memory", w->dir.path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    memory_path(&w->service, machine, "s-aaaaaaaaaaaa", path);
+    int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, bytes, sizeof(bytes)), sizeof(bytes));
+}
+
+static void saved_memory_of_vms_counts_as_disk_of_their_owner(void **state) {
+    (void)state;
+    struct world w DEFER(world_close);
+    world_open(&w, &(struct quota){.disk_bytes = 200 * MIB});
+    struct machine_row row = machine_of("");
+    struct live vm = {.row = machine_of("t-one")};
+    add(&w, &vm.row);
+    map_put(&w.service.machines, vm.row.id, &vm);
+    fits(&w, NULL, &row);
+    write_memory(&w, vm.row.id);
+    too_much(&w, NULL, &row);
+    assert_true(memory_used(&w.service, "ann", "t-one", vm.row.id) >= MIB);
+    assert_int_equal(memory_used(&w.service, "ann", "t-two", NULL), 0);
+    assert_int_equal(memory_used(&w.service, "ben", NULL, NULL), 0);
+    assert_int_equal(memory_used(&w.service, "ann", NULL, row.id), 0);
+    map_done(&w.service.machines);
+}
+
 static void the_daemon_has_a_limit_of_its_own(void **state) {
     (void)state;
     struct world w DEFER(world_close);
@@ -200,5 +237,6 @@ UNIT_MAIN(cmocka_unit_test(an_owner_without_a_quota_may_have_anything),
           cmocka_unit_test(a_machine_that_changes_does_not_count_twice),
           cmocka_unit_test(a_token_has_a_quota_beside_its_owners),
           cmocka_unit_test(held_disk_is_taken_until_it_is_released),
+          cmocka_unit_test(saved_memory_of_vms_counts_as_disk_of_their_owner),
           cmocka_unit_test(the_daemon_has_a_limit_of_its_own),
           cmocka_unit_test(an_owner_has_a_limit_of_machines_in_the_configuration))
