@@ -1,4 +1,5 @@
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -22,6 +23,9 @@ def openapi():
     return json.loads(subprocess.run(OPENAPI, stdout=subprocess.PIPE, check=True).stdout)
 
 
+absent = []  # why npm fetched nothing: another try would wait as long
+
+
 def npm_packages(source):
     """The packages that source/package-lock.json pins, fetched once below the build folder."""
     where = BUILD / "tests/sdk" / source.name
@@ -30,6 +34,8 @@ def npm_packages(source):
         pytest.skip("npm and node are not installed")
     done = where / "fetched"
     if not done.exists() or done.read_bytes() != lock:
+        if absent:
+            pytest.skip(absent[0])
         shutil.rmtree(where, ignore_errors=True)
         where.mkdir(parents=True)
         for name in ("package.json", "package-lock.json"):
@@ -38,9 +44,11 @@ def npm_packages(source):
         try:
             got = subprocess.run(command, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=90, text=True)
         except subprocess.TimeoutExpired:
-            pytest.skip("npm did not answer within 90 s")
+            absent.append("npm did not answer within 90 s")
+            pytest.skip(absent[0])
         if got.returncode:
-            pytest.skip("npm could not fetch the packages: " + got.stdout.strip().splitlines()[-1][:200])
+            absent.append("npm could not fetch the packages: " + got.stdout.strip().splitlines()[-1][:200])
+            pytest.skip(absent[0])
         done.write_bytes(lock)
     for path in source.glob("*.mjs"):
         shutil.copy(path, where)
@@ -58,6 +66,15 @@ def npm_package(tmp_path_factory):
     with tarfile.open(done.stdout.strip()) as tar:
         tar.extractall(where)
     return where / "package"
+
+
+@pytest.fixture(scope="session", params=["18", "22"])
+def node(request):
+    """The oldest version of node that the package is for, and a later one: from npm, whatever this host has."""
+    cpu = {"x86_64": "x64", "aarch64": "arm64"}[os.uname().machine]
+    path = npm_packages(TOP / "tests/sdk/node") / f"node_modules/node{request.param}-{cpu}/bin/node"
+    assert subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout.startswith(f"v{request.param}.")
+    return path
 
 
 @pytest.fixture(scope="session")

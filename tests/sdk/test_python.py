@@ -1,9 +1,14 @@
 """The Python SDK against a real daemon: on its unix socket and over TCP, waiting and with asyncio."""
+import ast
 import asyncio
+import contextlib
+import doctest
 import importlib.util
 import inspect
+import io
 import json
 import os
+import pathlib
 import re
 import socket
 import subprocess
@@ -13,6 +18,7 @@ import threading
 import pytest
 
 from conftest import BUILD, PATIENCE, TOP
+from patience import clock
 
 PACKAGE = TOP / "sdk/python/carrel"
 
@@ -251,34 +257,130 @@ def test_a_wrong_token_and_a_wrong_address(daemon):
     assert refused.value.code == "denied" and refused.value.status == 401
     with pytest.raises(OSError):
         sdk.Client("unix:/nonexistent/carrel.sock", wait=0).machines()
-    for wrong in ("ftp://x", "http://", "carrel", "http://a?b"):
+    for wrong in ("ftp://x", "http://", "carrel", "http://a?b", "unix:relative", "http://a/b c", "http://a/b\u00e9"):
         with pytest.raises(ValueError):
             sdk.Client(wrong)
 
 
 HOSTILE = {
     b"nonsense\r\n\r\n": ConnectionError, b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc": ConnectionError,
-    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n": ValueError, b"": ConnectionError,
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n": ConnectionError, b"": ConnectionError,
     b"HTTP/1.1 200 OK\r\n" + b"A: " + b"b" * (80 << 10): ConnectionError,
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 2000: ConnectionError,
     b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n{}": sdk.CarrelError,
-    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n{": ValueError,
+    b"HTTP/1.1 500 No\r\nContent-Length: 27\r\n\r\n{\"error\": {\"code\": [1, 2]}}": sdk.CarrelError,
+    b"HTTP/1.1 100 Wait\r\n\r\n" * 20000: ConnectionError, b"HTTP/1.1 \xb2\xb2\xb2 OK\r\n\r\n": ConnectionError,
+    b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nabc": ConnectionError,
+    b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\nabc": ConnectionError,
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\nabc": ConnectionError,
+    b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/v1/status\r\nContent-Length: 0\r\n\r\n": sdk.CarrelError,
+    **{b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + body: sdk.CarrelError
+       for body in (b"{", b"null", b"[" * 100000, b"1" * 5000, b"\xff", b"[1]")},
 }
 
 
 @pytest.mark.parametrize("answer", HOSTILE, ids=range(len(HOSTILE)))
 def test_an_answer_that_is_no_answer_is_an_error(answer):
+    with answering(answer) as client, pytest.raises(HOSTILE[answer]):
+        client.status()
+
+
+@contextlib.contextmanager
+def answering(answer):
+    """A client of a server that gives every request these bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         def serve():
-            c, _ = server.accept()
-            with c:
-                c.recv(1 << 16)
-                c.sendall(answer)
+            with contextlib.suppress(OSError):
+                while True:
+                    c, _ = server.accept()
+                    with contextlib.suppress(ConnectionError), c:
+                        c.recv(1 << 16)
+                        c.sendall(answer)
         thread = threading.Thread(target=serve)
         thread.start()
-        with pytest.raises(HOSTILE[answer]):
-            sdk.Client(f"http://127.0.0.1:{server.getsockname()[1]}", wait=0).status()
-        thread.join()
+        try:
+            yield sdk.Client(f"http://127.0.0.1:{server.getsockname()[1]}", wait=0)
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def of_json(body):
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + json.dumps(body).encode()
+
+
+VIEW = {"id": "m-1", "state": "running"}
+WRONG_TYPES = {
+    "a view without an id": ({"state": "running"}, lambda c: sdk.Machine.get("m", c)),
+    "an id that is a list": ({"id": ["m"]}, lambda c: sdk.Machine.create(c)),
+    "rows that are a number": ({"machines": 5}, lambda c: c.machines()),
+    "rows that are not objects": ({"machines": ["m"]}, lambda c: c.machines()),
+    "no rows": ({}, lambda c: c.pending()),
+    "a result without a command": ({"stdout": ""}, lambda c: sdk.Machine(c, VIEW).exec("true")),
+    "a status that is a text": ({"exec": {"status": "0"}}, lambda c: sdk.Machine(c, VIEW).exec("true")),
+    "output that is not base64": ({"exec": {"status": 0}, "stdout_base64": "="}, lambda c: sdk.Machine(c, VIEW).exec("true")),
+    "forks that are null": ({"machines": None}, lambda c: sdk.Machine(c, VIEW).fork()),
+    "a process without an id": ({}, lambda c: sdk.Machine(c, VIEW).start("true")),
+    "pages without end": ({"steps": [], "next": "more"}, lambda c: sdk.Machine(c, VIEW).steps()),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TYPES)
+def test_an_answer_of_the_wrong_type_is_an_error(name, monkeypatch):
+    monkeypatch.setattr(sys.modules["carrel_sdk._http"], "PAGES_MAX", 20)
+    body, ask = WRONG_TYPES[name]
+    with answering(of_json(body)) as client, pytest.raises(sdk.CarrelError, match="usable|20 pages"):
+        ask(client)
+
+
+def test_an_answer_that_is_too_long_is_not_kept(monkeypatch):
+    monkeypatch.setattr(sys.modules["carrel_sdk._http"], "BODY_MAX", 1 << 20)
+    monkeypatch.setattr(sys.modules["carrel_sdk._http"], "LINE_MAX", 1 << 20)
+    long = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n" + b"x" * (3 << 20)
+    with answering(long) as client:
+        with pytest.raises(sdk.CarrelError, match="longer than"):
+            client.status()
+        with pytest.raises(ConnectionError, match="too long"):
+            list(client.events("events"))
+
+
+def test_an_id_cannot_lead_to_another_path():
+    client = sdk.Client("http://127.0.0.1:1", wait=0)
+    for wrong in (".", ".."):
+        with pytest.raises(ValueError, match="may not be"):
+            client.call("expose_remove", machine="m", port=wrong)
+    assert client._target("machine_show", {"machine": "../a/..?b#c"})[1] == "/v1/machines/..%2Fa%2F..%3Fb%23c"
+
+
+def test_a_long_upload_that_is_refused_says_why(daemon, place):
+    with pytest.raises(sdk.CarrelError) as refused:
+        sdk.Client(place["url"], "wrong" if "token" in place else None).call("file_write", bytes(30 << 20), machine="none", path="/a")
+    assert refused.value.code in ("denied", "not_found")
+
+
+def test_a_daemon_that_never_answered_is_not_waited_for():
+    began = clock()
+    with pytest.raises(ConnectionError, match="/nonexistent/carrel.sock: No such file.*carrel serve"):
+        sdk.Client("unix:/nonexistent/carrel.sock", wait=1000).machines()
+    assert clock() - began < 500
+
+
+def test_a_tournament_that_fails_leaves_no_fork(machine):
+    with pytest.raises(TypeError, match="a command is a text or a list"):
+        machine.tournament("true", 5)
+    assert [m.id for m in machine.client.machines(state="running")] == [machine.id]
+
+
+def test_input_and_arguments_may_be_bytes_and_paths(machine):
+    assert machine.exec("cat", stdin=b"\xff\0").stdout_bytes == b"\xff\0"
+    machine.files.write("/home/user/a", bytearray(b"array"))
+    assert machine.exec(["cat", pathlib.Path("/home/user/a")]).stdout == "array"
+    with pytest.raises(TypeError, match="start\\(\\) starts"):
+        machine.exec("true", background=True)
+    with pytest.raises(TypeError, match="no operation 'machine_shw'"):
+        machine.client.call("machine_shw")
+    with pytest.raises(TypeError, match="needs the parameter 'machine'"):
+        machine.client.call("machine_show")
 
 
 def test_an_answer_in_single_bytes_is_read_whole():
@@ -299,6 +401,36 @@ def test_the_examples_of_the_readme_work(daemon):
     printed = [subprocess.run(["/usr/bin/python3", "-c", block], env=env, check=True, stdout=subprocess.PIPE, timeout=60 * PATIENCE,
                               cwd="/").stdout.decode() for block in blocks]
     assert printed == ["hello from /home/user/hello.py\n\n", "1\n2\n3\n", "hello\n\n"]
+
+
+async def run_examples(module, names):
+    """How many lines of the docstrings ran. Those of asyncio wait on the top level, which doctest cannot do."""
+    checker, count = doctest.OutputChecker(), 0
+    flags = doctest.NORMALIZE_WHITESPACE
+    for test in doctest.DocTestFinder(exclude_empty=True).find(module, extraglobs=names):
+        for example in test.examples:
+            code = compile(example.source, test.name, "single", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                waiting = eval(code, test.globs)
+                if inspect.isawaitable(waiting):
+                    await waiting
+            assert checker.check_output(example.want, printed.getvalue(), flags), (test.name, example.source, printed.getvalue())
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("name", ["_sync", "_aio"])
+def test_the_examples_of_the_docstrings_work(name, daemon, tmp_path, monkeypatch):
+    for variable, value in ("RUN", daemon.run_dir), ("HOME", daemon.home), ("PROGRAM", BUILD / "carrel"):
+        monkeypatch.setenv("CARREL_" + variable, str(value))
+
+    async def story():
+        kind = sdk.Machine if name == "_sync" else sdk.AsyncMachine
+        machine = kind.create()
+        machine = await machine if inspect.isawaitable(machine) else machine
+        return await run_examples(sys.modules["carrel_sdk." + name], {"machine": machine, "directory": str(tmp_path)})
+
+    assert asyncio.run(story()) > 20
 
 
 def test_a_stale_file_is_noticed(tmp_path):

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, PATIENCE, TOP, npm_packages
+from conftest import BUILD, PATIENCE, TOP
 
 HERE = TOP / "tests/sdk/typescript"
 NAMES = re.findall(r"^  async (\w+)\(", (HERE / "cases.mjs").read_text(), re.M)
@@ -36,15 +36,6 @@ def unix(daemon):
 @pytest.fixture
 def tcp(daemon, token):
     return {"TEST_URL": f"http://127.0.0.1:{daemon.port}", "TEST_TOKEN": token}
-
-
-@pytest.fixture(scope="session", params=["18", "22"])
-def node(request):
-    """The oldest version of node that the package is for, and a later one: from npm, whatever this host has."""
-    cpu = {"x86_64": "x64", "aarch64": "arm64"}[os.uname().machine]
-    path = npm_packages(TOP / "tests/sdk/node") / f"node_modules/node{request.param}-{cpu}/bin/node"
-    assert subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout.startswith(f"v{request.param}.")
-    return path
 
 
 def run(project, name, env, node="node"):

@@ -6,6 +6,7 @@ side chooses have limits.
 import json
 import os
 import pathlib
+import re
 import ssl
 import typing
 import urllib.parse
@@ -13,6 +14,7 @@ import urllib.parse
 HEAD_MAX = 64 << 10
 LINE_MAX = 32 << 20
 BODY_MAX = 512 << 20
+PAGES_MAX = 10_000
 
 
 class CarrelError(Exception):
@@ -31,18 +33,27 @@ class Address(typing.NamedTuple):
     tls: typing.Optional[ssl.SSLContext]
     prefix: str  # of every path, for a daemon behind a proxy
 
+    def authority(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
     def __str__(self) -> str:
-        return self.path or f"{'https' if self.tls else 'http'}://{self.host}:{self.port}{self.prefix}"
+        return self.path or f"{'https' if self.tls else 'http'}://{self.authority()}{self.prefix}"
 
 
 def parse_address(url: str) -> Address:
-    if url.startswith("unix:"):
+    if url.startswith(("unix:/", "unix:///")):
         return Address(url.removeprefix("unix:").removeprefix("//"), "carrel", 0, None, "")
     parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+    if (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username
+            or not re.fullmatch(r"[!-~]*", parts.path)):
         raise ValueError(f"'{url}' is not unix:PATH, http://HOST:PORT or https://HOST:PORT")
     tls = ssl.create_default_context() if parts.scheme == "https" else None
     return Address("", parts.hostname, parts.port or (443 if tls else 80), tls, parts.path.rstrip("/"))
+
+
+def unreachable(address: Address, why: OSError) -> ConnectionError:
+    reason = "it does not answer" if isinstance(why, TimeoutError) else why.strerror or str(why)
+    return ConnectionError(f"cannot reach the daemon at {address}: {reason} (`carrel serve` starts one on this host)")
 
 
 def own_socket() -> str:
@@ -65,7 +76,7 @@ def default_address() -> Address:
 
 def request_bytes(address: Address, method: str, target: str, headers: typing.Mapping[str, str],
                   body: typing.Optional[bytes]) -> bytes:
-    host = "carrel" if address.path else f"{address.host}:{address.port}"
+    host = "carrel" if address.path else address.authority()
     lines = [f"{method} {address.prefix}{target} HTTP/1.1", f"Host: {host}", "Connection: close"]
     for name, value in headers.items():
         if any(c in name + value for c in "\r\n\0"):
@@ -98,25 +109,25 @@ class Reader:
             self._head()
 
     def _head(self) -> None:
-        head, found, rest = self._buffer.partition(b"\r\n\r\n")
-        if len(head) > HEAD_MAX:
-            raise ConnectionError("the head of the answer is too long")
-        if not found:
-            return
-        first, *lines = head.decode("latin-1").split("\r\n")
-        words = first.split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-            raise ConnectionError("the answer is not HTTP")
-        self._buffer = rest
-        if 100 <= int(words[1]) < 200:
-            return self._head()
-        self.status = int(words[1])
+        while not self.status:
+            head, found, rest = self._buffer.partition(b"\r\n\r\n")
+            if len(head) > HEAD_MAX:
+                raise ConnectionError("the head of the answer is too long")
+            if not found:
+                return
+            first, *lines = head.decode("latin-1").split("\r\n")
+            words = re.match(r"HTTP/1\.\d ([1-9]\d\d)(?: |$)", first, re.A)
+            if not words:
+                raise ConnectionError("the answer is not HTTP")
+            self._buffer = rest
+            if not words[1].startswith("1"):  # 1xx come before the answer
+                self.status = int(words[1])
         for line in lines:
             name, _, value = line.partition(":")
             self.headers[name.strip().lower()] = value.strip()
         self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
         if not self._chunked and "content-length" in self.headers:
-            self._left = int(self.headers["content-length"])
+            self._left = _size(self.headers["content-length"], 10)
             self.done = self._left == 0
 
     def take(self) -> bytes:
@@ -134,46 +145,75 @@ class Reader:
         return piece
 
     def _take_chunks(self) -> bytes:
-        pieces = []
+        pieces, data, at = [], self._buffer, 0
         while not self.done:
             if self._in_chunk:
-                piece = self._buffer[:self._left]
+                piece = data[at:at + (self._left or 0)]
                 pieces.append(piece)
-                self._buffer = self._buffer[len(piece):]
+                at += len(piece)
                 self._left = (self._left or 0) - len(piece)
-                if self._left or len(self._buffer) < 2:
+                if self._left or len(data) - at < 2:
                     break
-                self._buffer, self._in_chunk = self._buffer[2:], False
-            line, found, rest = self._buffer.partition(b"\r\n")
-            if len(line) > 1024:
+                at, self._in_chunk = at + 2, False
+            end = data.find(b"\r\n", at)
+            if (len(data) if end < 0 else end) - at > 1024:
                 raise ConnectionError("the size of a chunk is not readable")
-            if not found:
+            if end < 0:
                 break
-            self._left = int(line.split(b";")[0], 16)
-            if self._left == 0:
-                self.done = True
-            self._in_chunk, self._buffer = True, rest
+            self._left = _size(data[at:end].split(b";")[0].decode("latin-1").strip(), 16)
+            self.done, self._in_chunk, at = self._left == 0, True, end + 2
+        self._buffer = data[at:]
         return b"".join(pieces)
+
+
+def _size(text: str, base: int) -> int:
+    """int() alone would also take signs, blanks and thousands of digits."""
+    if not re.fullmatch(r"[0-9]{1,18}" if base == 10 else r"[0-9a-fA-F]{1,15}", text):
+        raise ConnectionError("the answer has a size that is not a number")
+    return int(text, base)
+
+
+def parse_json(content: bytes) -> typing.Any:
+    """An object, which is what every JSON answer and every event is."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as e:
+        raise CarrelError("unknown", f"the daemon's answer is not JSON: {e}") from e
+    if not isinstance(found, dict):
+        raise CarrelError("unknown", "the daemon's answer is not a JSON object")
+    return found
+
+
+def member(view: typing.Any, name: str, kind: type) -> typing.Any:
+    """A member of an answer that we cannot do without."""
+    value = view.get(name) if isinstance(view, dict) else None
+    if not isinstance(value, kind):
+        raise CarrelError("unknown", f"the daemon's answer has no usable '{name}': is this a Carrel daemon of this version?")
+    return value
 
 
 class Lines:
     """JSON objects from the bytes of a stream: one per line, or one per `data` of an event."""
 
     def __init__(self, events: bool):
-        self._events, self._rest = events, b""
+        self._events, self._rest = events, bytearray()
 
     def feed(self, data: bytes) -> typing.List[typing.Any]:
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rest += data
+        lines: typing.List[bytes] = []
+        if b"\n" in data:
+            *lines, last = bytes(self._rest).split(b"\n")
+            self._rest = bytearray(last)
         if len(self._rest) > LINE_MAX:
             raise ConnectionError("a line of the stream is too long")
         if self._events:
             lines = [line[5:].strip() for line in lines if line.startswith(b"data:")]
-        return [json.loads(line) for line in lines if line.strip()]
+        return [parse_json(line) for line in lines if line.strip()]
 
 
 def refusal(status: int, content: bytes) -> CarrelError:
     try:
-        error = json.loads(content)["error"]
-        return CarrelError(error["code"], error["message"], error.get("remedy", ""), status)
-    except (ValueError, KeyError, TypeError):
+        error = member(parse_json(content), "error", dict)
+        return CarrelError(member(error, "code", str), member(error, "message", str), str(error.get("remedy") or ""), status)
+    except CarrelError:
         return CarrelError("unknown", f"the daemon answered {status}", "", status)

@@ -2,7 +2,7 @@
 import asyncio
 import typing
 
-from ._http import Address
+from ._http import Address, unreachable
 
 PIECE = 256 << 10
 
@@ -29,8 +29,8 @@ async def connect(address: Address, timeout: float) -> Stream:
         opening = asyncio.open_connection(address.host, address.port, ssl=address.tls)
     try:
         return Stream(*await asyncio.wait_for(opening, timeout))
-    except asyncio.TimeoutError as e:
-        raise ConnectionError(f"no connection to {address} within {timeout:g} s") from e
+    except OSError as e:  # a timeout is one too
+        raise unreachable(address, e) from e
 
 
 async def sleep(seconds: float) -> None:

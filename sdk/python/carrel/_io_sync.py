@@ -4,7 +4,7 @@ import subprocess
 import time
 import typing
 
-from ._http import Address
+from ._http import Address, unreachable
 
 PIECE = 256 << 10
 
@@ -24,19 +24,27 @@ class Stream:
 
 
 def connect(address: Address, timeout: float) -> Stream:
+    try:
+        return Stream(_open(address, timeout))
+    except OSError as e:
+        raise unreachable(address, e) from e
+
+
+def _open(address: Address, timeout: float) -> socket.socket:
     if address.path:
         sock = socket.socket(socket.AF_UNIX)
-        try:
-            sock.connect(address.path)
-        except OSError:
-            sock.close()
-            raise
     else:
         sock = socket.create_connection((address.host, address.port), timeout)
-        if address.tls:
+    try:
+        if address.path:
+            sock.connect(address.path)
+        elif address.tls:
             sock = address.tls.wrap_socket(sock, server_hostname=address.host)
-    sock.settimeout(None)
-    return Stream(sock)
+        sock.settimeout(None)
+        return sock
+    except BaseException:
+        sock.close()
+        raise
 
 
 def sleep(seconds: float) -> None:

@@ -1,23 +1,37 @@
 """Results of commands, which both clients give."""
 import base64
+import os
 import typing
 
-from ._http import CarrelError
+from ._http import CarrelError, member
 from ._types import Exec, ExecEvent, Result as ResultView
 
 Text = typing.Union[str, bytes]
-Command = typing.Union[str, typing.Sequence[str]]
+Command = typing.Union[str, typing.Sequence[typing.Union[str, "os.PathLike[str]"]]]
 
 
-def command_fields(command: Command) -> typing.Dict[str, typing.Any]:
-    """A text is a line for the shell, a list is a program and its arguments."""
-    return {"command": command} if isinstance(command, str) else {"argv": list(command)}
+def command_fields(command: Command, fields: typing.Mapping[str, typing.Any]) -> typing.Dict[str, typing.Any]:
+    """A text is a line for the shell, a list is a program and its arguments. `stdin` may be bytes."""
+    if "background" in fields:
+        raise TypeError("start() starts a command in the background")
+    if isinstance(command, str):
+        found: typing.Dict[str, typing.Any] = {"command": command, **fields}
+    elif isinstance(command, (list, tuple)):
+        found = {"argv": [os.fspath(word) if isinstance(word, os.PathLike) else word for word in command], **fields}
+    else:
+        raise TypeError(f"a command is a text or a list of texts, not {type(command).__name__}")
+    if isinstance(found.get("stdin"), (bytes, bytearray, memoryview)):
+        found["stdin_base64"] = base64.b64encode(found.pop("stdin")).decode()
+    return found
 
 
 def _output(view: typing.Any, name: str) -> bytes:
-    if name + "_base64" in view:
-        return base64.b64decode(view[name + "_base64"])
-    return str(view.get(name, "")).encode()
+    if name + "_base64" not in view:
+        return str(view.get(name, "")).encode()
+    try:
+        return base64.b64decode(view[name + "_base64"], validate=True)
+    except (ValueError, TypeError) as e:
+        raise CarrelError("unknown", f"the daemon's answer has no usable '{name}_base64': {e}") from e
 
 
 def event_bytes(event: ExecEvent) -> bytes:
@@ -30,8 +44,8 @@ class Result:
 
     def __init__(self, view: ResultView):
         self.view = view
-        self.exec: Exec = view["exec"]
-        self.status = self.exec["status"]
+        self.exec: Exec = member(view, "exec", dict)
+        self.status: int = member(self.exec, "status", int)
         self.stdout_bytes, self.stderr_bytes = _output(view, "stdout"), _output(view, "stderr")
         self.stdout = self.stdout_bytes.decode(errors="replace")
         self.stderr = self.stderr_bytes.decode(errors="replace")

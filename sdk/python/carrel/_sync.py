@@ -7,11 +7,12 @@ import posixpath
 import re
 import secrets
 import tarfile
+import time
 import typing
 import urllib.parse
 
 from . import _http
-from ._http import CarrelError
+from ._http import CarrelError, member
 from ._io_sync import Stream, connect, run_program, sleep
 from ._operations import OPERATIONS
 from ._result import Command, Contender, Result, Text, command_fields
@@ -24,23 +25,31 @@ class Client:
 
     url: unix:PATH, http://HOST:PORT or https://HOST:PORT. Without it, CARREL_URL, or the socket of this user's daemon.
     token: the secret of a token, for a daemon on TCP. Without it, CARREL_TOKEN.
-    wait: seconds to look for a daemon that went away, for calls that can be repeated.
+    wait: seconds to look for a daemon that has answered before and went away, for calls that can be repeated.
+
+    >>> client = Client()
+    >>> (client.status())["version"]
+    '0.1.0'
+    >>> (client.call("machine_show", machine=machine.id))["state"]
+    'running'
     """
 
     def __init__(self, url: typing.Optional[str] = None, token: typing.Optional[str] = None, *,
                  connect_timeout: float = 30, wait: float = 30):
         self.address = _http.parse_address(url) if url else _http.default_address()
         self._token = token or (None if url else os.environ.get("CARREL_TOKEN"))
-        self._is_default, self._timeout, self._wait = url is None, connect_timeout, wait
+        self._is_default, self._timeout, self._wait, self._was_reached = url is None, connect_timeout, wait, False
 
     def _target(self, operation: str, params: typing.Mapping[str, typing.Any]) -> typing.Tuple[str, str]:
         """The method, and the path with its query. A parameter that is a word of Python ends in `_`."""
-        method, path, queries = OPERATIONS[operation]
+        method, path, queries = _operation(operation)
         given = {name.rstrip("_"): value for name, value in params.items() if value is not None}
         for name in re.findall(r"\{(\w+)\}", path):
+            if name not in given:
+                raise TypeError(f"{operation} needs the parameter '{name}'")
             value = str(given.pop(name))
-            if not value:
-                raise ValueError(f"{operation}: '{name}' is empty")
+            if value in ("", ".", ".."):  # a proxy would read dots as another path
+                raise ValueError(f"{operation}: '{name}' is empty" if not value else f"{operation}: '{name}' may not be '{value}'")
             path = path.replace("{" + name + "}", urllib.parse.quote(value, safe=""))
         if unknown := set(given) - set(queries):
             raise TypeError(f"{operation} has no parameter '{min(unknown)}'")
@@ -54,16 +63,20 @@ class Client:
         headers = {"Accept": accept}
         if self._token:
             headers["Authorization"] = "Bearer " + self._token
-        data = body
-        if body is not None and not isinstance(body, bytes):
+        data = bytes(body) if isinstance(body, (bytearray, memoryview)) else body
+        if data is not None and not isinstance(data, bytes):
             data = json.dumps({k: v for k, v in body.items() if v is not None}).encode()
             headers["Content-Type"] = "application/json"
         stream = connect(self.address, self._timeout)
         try:
-            stream.send(_http.request_bytes(self.address, method, target, headers, data))
             reader = _http.Reader()
+            try:
+                stream.send(_http.request_bytes(self.address, method, target, headers, data))
+            except ConnectionError:
+                pass  # a daemon that refuses a long body answers before its end
             while not reader.status:
                 reader.feed(stream.receive())
+            self._was_reached = True
             if reader.status >= 300:
                 raise _http.refusal(reader.status, self._rest(stream, reader, 1 << 20))
             return stream, reader
@@ -88,23 +101,34 @@ class Client:
         finally:
             stream.close()
         is_json = reader.headers.get("content-type", "").startswith("application/json")
-        return json.loads(content) if is_json and content else content
+        return _http.parse_json(content) if is_json and content else content
 
     def call(self, operation: str, body: typing.Any = None, **params: typing.Any) -> typing.Any:
         """Any operation of the API by its name: call("machine_show", machine="work"). JSON, or bytes.
 
         Reads, and requests with an idempotency key, are repeated while the daemon is restarted.
         """
-        repeats = OPERATIONS[operation][0] == "GET" or (isinstance(body, dict) and "key" in body)
-        left = self._wait if repeats else 0.0
+        repeats = _operation(operation)[0] == "GET" or (isinstance(body, dict) and "key" in body)
+        end = time.monotonic() + self._wait
         while True:
             try:
                 return self._call(operation, body, params)
             except ConnectionError:
-                if left <= 0:
+                if not repeats or not self._was_reached or time.monotonic() >= end:
                     raise
             sleep(0.2)
-            left -= 0.2
+
+    def pages(self, operation: str, rows: str, **params: typing.Any) -> typing.List[typing.Any]:
+        """All rows of a list, whose pages are read one after the other: pages("step_list", "steps", machine="work")."""
+        found: typing.List[typing.Any] = []
+        cursor = None
+        for _ in range(_http.PAGES_MAX):
+            page = self.call(operation, cursor=cursor, **params)
+            found += member(page, rows, list)
+            cursor = page.get("next")
+            if not cursor:
+                return found
+        raise CarrelError("limit", f"{operation}: the answer has more than {_http.PAGES_MAX} pages")
 
     def events(self, operation: str, body: typing.Any = None, **params: typing.Any) -> typing.Iterator[typing.Any]:
         """The objects of an operation that streams, as they come."""
@@ -129,18 +153,11 @@ class Client:
 
     def machines(self, **filters: typing.Any) -> typing.List["Machine"]:
         """All machines that fit: state, kind, name, meta, all. Pages are read one after the other."""
-        found: typing.List[Machine] = []
-        cursor = None
-        while True:
-            page = self.call("machine_list", cursor=cursor, **filters)
-            found += [Machine(self, view) for view in page["machines"]]
-            cursor = page.get("next")
-            if not cursor:
-                return found
+        return [Machine(self, view) for view in self.pages("machine_list", "machines", **filters)]
 
     def pending(self) -> typing.List[PendingItem]:
         """Requests and questions of machines that wait for a decision."""
-        return typing.cast(typing.List[PendingItem], (self.call("pending_list"))["pending"])
+        return typing.cast(typing.List[PendingItem], member(self.call("pending_list"), "pending", list))
 
     def program(self, *words: str) -> bytes:
         """Runs the program `carrel` on this host with this daemon; its standard output."""
@@ -164,11 +181,17 @@ class Client:
 
 
 class Process:
-    """A command that was started in the background."""
+    """A command that was started in the background.
+
+    >>> process = machine.start("cat; exit 3", stdin_open=True)
+    >>> process.write("words", eof=True)
+    >>> (process.wait())["status"], process.output()
+    (3, b'words')
+    """
 
     def __init__(self, client: Client, view: Exec):
         self.client, self.view = client, view
-        self.id, self.machine = view["id"], view["machine"]
+        self.id, self.machine = member(view, "id", str), member(view, "machine", str)
 
     def _words(self) -> typing.Dict[str, str]:
         return {"machine": self.machine, "exec": self.id}
@@ -208,7 +231,17 @@ class Process:
 
 
 class Files:
-    """Files of a machine. Paths are absolute; `user` is who reads or writes (default: the image's user)."""
+    """Files of a machine. Paths are absolute; `user` is who reads or writes (default: the image's user).
+
+    >>> machine.files.mkdir("/home/user/work")
+    >>> machine.files.write("/home/user/work/note", "text")
+    >>> machine.files.read_text("/home/user/work/note")
+    'text'
+    >>> [entry["name"] for entry in machine.files.list("/home/user/work")]
+    ['note']
+    >>> machine.files.exists("/home/user/none")
+    False
+    """
 
     def __init__(self, machine: "Machine"):
         self._machine = machine
@@ -227,14 +260,7 @@ class Files:
         self._call("file_write", data.encode() if isinstance(data, str) else data, path=path, **params)
 
     def list(self, path: str, user: typing.Optional[str] = None) -> typing.List[Entry]:
-        found: typing.List[Entry] = []
-        cursor = None
-        while True:
-            page = self._call("file_list", path=path, user=user, cursor=cursor)
-            found += page["entries"]
-            cursor = page.get("next")
-            if not cursor:
-                return found
+        return self._machine.client.pages("file_list", "entries", machine=self._machine.id, path=path, user=user)
 
     def stat(self, path: str, *, follow: bool = False, user: typing.Optional[str] = None) -> Entry:
         return typing.cast(Entry, self._call("file_stat", path=path, follow=follow, user=user))
@@ -272,10 +298,16 @@ class Files:
 
 
 class Machine:
-    """A computer for an agent. `view` is what the daemon said of it last; refresh() asks again."""
+    """A computer for an agent. `view` is what the daemon said of it last; refresh() asks again.
+
+    >>> with Machine.create(limits={"mem": "256M"}, ttl="1h") as one:
+    ...     print((one.exec("echo hello")).check().stdout)
+    hello
+    <BLANKLINE>
+    """
 
     def __init__(self, client: Client, view: MachineView):
-        self.client, self.view, self.id = client, view, view["id"]
+        self.client, self.view, self.id = client, view, member(view, "id", str)
         self.files = Files(self)
 
     def __repr__(self) -> str:
@@ -303,15 +335,24 @@ class Machine:
     @staticmethod
     def run(command: Command, client: typing.Optional[Client] = None, *,
                   machine: typing.Optional[MachineRequest] = None, **fields: typing.Any) -> Result:
-        """Runs one command in a new machine, which is destroyed afterwards. Fields are those of ExecRequest."""
+        """Runs one command in a new machine, which is destroyed afterwards. Fields are those of ExecRequest.
+
+        >>> (Machine.run(["echo", "hello"])).status
+        0
+        """
         client = client or Client()
-        body = {"exec": {**command_fields(command), **fields}, "machine": machine or {}}
+        body = {"exec": {**command_fields(command, fields)}, "machine": machine or {}}
         return Result(client.call("run", body))
 
     @classmethod
     def cell(cls, programs: typing.Mapping[str, bytes], client: typing.Optional[Client] = None,
                    **fields: typing.Any) -> "Machine":
-        """A machine of the kind cell with these WebAssembly programs (binary or text) in /bin, by name."""
+        """A machine of the kind cell with these WebAssembly programs (binary or text) in /bin, by name.
+
+        >>> with Machine.cell({"quiet": b'(module (memory (export "memory") 1) (func (export "_start")))'}) as cell:
+        ...     (cell.exec(["quiet"])).status
+        0
+        """
         client = client or Client()
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w") as tar:
@@ -360,18 +401,25 @@ class Machine:
 
     def exec(self, command: Command, **fields: typing.Any) -> Result:
         """Runs a command and waits for its end. Fields are those of ExecRequest: env, cwd, user, stdin, timeout, ..."""
-        body = {"key": secrets.token_hex(16), **command_fields(command), **fields}
+        body = {"key": secrets.token_hex(16), **command_fields(command, fields)}
         return Result(self._call("exec", body))
 
     def stream(self, command: Command, **fields: typing.Any) -> typing.Iterator[ExecEvent]:
-        """Runs a command; the events start, stdout, stderr, gap and exit as they come."""
-        body = {**command_fields(command), **fields}
+        """Runs a command; the events start, stdout, stderr, gap and exit as they come.
+
+        >>> for event in machine.stream("echo one; exit 4"):
+        ...     print(event["type"], event["exec"]["status"] if event["type"] == "exit" else "")
+        start
+        stdout
+        exit 4
+        """
+        body = {**command_fields(command, fields)}
         for event in self.client.events("exec", body, machine=self.id):
             yield event
 
     def start(self, command: Command, **fields: typing.Any) -> Process:
         """Starts a command in the background."""
-        body = {"key": secrets.token_hex(16), **command_fields(command), **fields, "background": True}
+        body = {"key": secrets.token_hex(16), **command_fields(command, fields), "background": True}
         return Process(self.client, self._call("exec", body))
 
     # ---- steps ----
@@ -382,33 +430,64 @@ class Machine:
 
     def steps(self) -> typing.List[Step]:
         """The steps, newest first."""
-        found: typing.List[Step] = []
-        cursor = None
-        while True:
-            page = self._call("step_list", cursor=cursor)
-            found += page["steps"]
-            cursor = page.get("next")
-            if not cursor:
-                return found
+        return self.client.pages("step_list", "steps", machine=self.id)
 
     def rewind(self, step: typing.Union[str, int, Step], **fields: typing.Any) -> Step:
-        """Returns to a step: its number, id or name, or `last`. The present state is kept as a step."""
+        """Returns to a step: its number, id or name, or `last`. The present state is kept as a step.
+
+        >>> good = machine.snapshot()
+        >>> _ = machine.exec("echo wrong >state")
+        >>> [(change["path"], change["change"]) for change in (machine.diff(good))["changes"]]
+        [('home/user/state', 'added')]
+        >>> _ = machine.rewind(good)
+        >>> machine.files.exists("/home/user/state")
+        False
+        """
         return typing.cast(Step, self._call("rewind", {"step": _step(step), **fields}))
 
     def fork(self, count: int = 1, step: typing.Union[str, int, Step, None] = None,
                    **fields: typing.Any) -> typing.List["Machine"]:
-        """New machines from a step, or from the present state: all of them, or none if one fails."""
+        """New machines from a step, or from the present state: all of them, or none if one fails.
+
+        >>> for fork in machine.fork(2):
+        ...     with fork:
+        ...         (fork.exec("exit 0")).status
+        0
+        0
+        """
         body = {"count": count, "step": None if step is None else _step(step), "key": secrets.token_hex(16), **fields}
-        return [Machine(self.client, view) for view in (self._call("fork", body))["machines"]]
+        return [Machine(self.client, view) for view in member(self._call("fork", body), "machines", list)]
 
     def tournament(self, command: Command, score: Command, count: int = 2, *,
                          step: typing.Union[str, int, Step, None] = None, keep_best: bool = True) -> typing.List[Contender]:
         """Runs a command in each of `count` forks at the same time, then `score` in each; the best one first.
 
         The score is the last number that `score` prints. With keep_best the other forks are destroyed, if one has a
-        score.
+        score. After an error all of them are.
+
+        >>> best = (machine.tournament("echo $RANDOM >luck", "cat luck", count=3))[0]
+        >>> best.score >= 0
+        True
+        >>> best.machine.destroy()
         """
         forks = self.fork(count, step)
+        try:
+            rows = self._compete(forks, command, score)
+        except BaseException:
+            for machine in forks:
+                try:
+                    machine.destroy()
+                except (CarrelError, OSError):
+                    pass  # the first error is the one to show
+            raise
+        rows.sort(key=lambda row: float("-inf") if row.score is None else row.score, reverse=True)
+        if keep_best and rows and rows[0].score is not None:
+            for row in rows[1:]:
+                row.machine.destroy()
+        return rows
+
+    @staticmethod
+    def _compete(forks: typing.List["Machine"], command: Command, score: Command) -> typing.List[Contender]:
         started = []
         for machine in forks:
             started.append(machine.start(command))
@@ -418,10 +497,6 @@ class Machine:
             told = machine.exec(score)
             numbers = re.findall(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?", told.stdout)
             rows.append(Contender(machine, status, float(numbers[-1]) if told.status == 0 and numbers else None))
-        rows.sort(key=lambda row: float("-inf") if row.score is None else row.score, reverse=True)
-        if keep_best and rows[0].score is not None:
-            for row in rows[1:]:
-                row.machine.destroy()
         return rows
 
     # ---- review ----
@@ -441,6 +516,11 @@ class Machine:
 
         The program `carrel` writes the files, with your rights: it refuses links that lead out and keeps a receipt,
         so that `carrel ship --undo` can take it back.
+
+        >>> _ = machine.exec("mkdir -p out; echo done >out/report")
+        >>> _ = machine.ship("/home/user/out", directory)
+        >>> open(directory + "/report").read()
+        'done\\n'
         """
         out = self.client.program("ship", "-y", "--json", f"{self.id}:{path}", target)
         return json.loads(out)
@@ -451,7 +531,11 @@ class Machine:
 
     def approve(self, item: typing.Union[str, PendingItem], *, always: bool = False,
                       ttl: typing.Union[str, float, None] = None) -> typing.Any:
-        """Approves a pending request; always: also adds the rule that the item shows."""
+        """Approves a pending request; always: also adds the rule that the item shows.
+
+        >>> for item in machine.pending():
+        ...     _ = machine.approve(item)
+        """
         return self._decide(item, {"decision": "approve", "always": always or None, "ttl": ttl})
 
     def deny(self, item: typing.Union[str, PendingItem]) -> typing.Any:
@@ -469,18 +553,29 @@ class Machine:
     def allow(self, target: str, action: str = "allow", **fields: typing.Any) -> typing.List[Rule]:
         """Adds a network rule; the rules of the machine. action: allow, deny or ask."""
         body = {"target": target, "action": action, **fields}
-        return typing.cast(typing.List[Rule], (self._call("net_add", body))["rules"])
+        return typing.cast(typing.List[Rule], member(self._call("net_add", body), "rules", list))
 
     def grant(self, kind: str, what: str, **fields: typing.Any) -> typing.List[Grant]:
         """Adds a grant, such as a secret; the grants of the machine."""
-        return typing.cast(typing.List[Grant], (self._call("grant_add", {"kind": kind, "what": what, **fields}))["grants"])
+        added = self._call("grant_add", {"kind": kind, "what": what, **fields})
+        return typing.cast(typing.List[Grant], member(added, "grants", list))
 
     def expose(self, port: int) -> Exposure:
-        """Exposes a port of the machine; `url` opens it in a browser."""
+        """Exposes a port of the machine; `url` opens it in a browser.
+
+        >>> (machine.expose(8000))["url"].startswith("http://8000-")
+        True
+        """
         return typing.cast(Exposure, self._call("expose", {"port": port}))
 
     def unexpose(self, port: int) -> None:
         self._call("expose_remove", port=port)
+
+
+def _operation(name: str) -> typing.Tuple[str, str, typing.Tuple[str, ...]]:
+    if name not in OPERATIONS:
+        raise TypeError(f"the API has no operation '{name}'")
+    return OPERATIONS[name]
 
 
 def _step(step: typing.Union[str, int, Step]) -> str:

@@ -1,5 +1,6 @@
 // A connection to one daemon, and every operation of its API.
 import { Machine } from "./machine.js";
+import { member } from "./result.js";
 import { operations, type Operations, type PendingItem, type Status } from "./types.js";
 import {
   CarrelError, ConnectionError, defaultAddress, fetchFor, parseAddress, runProgram, variable, type Address, type Fetch,
@@ -16,13 +17,15 @@ export interface ClientOptions {
   url?: string;
   /** The secret of a token, for a daemon on TCP. Without it, CARREL_TOKEN. */
   token?: string;
-  /** Seconds to look for a daemon that went away, for calls that can be repeated. */
+  /** Seconds to look for a daemon that has answered before and went away, for calls that can be repeated. */
   wait?: number;
-  /** Replaces what sends requests. */
+  /** Replaces what sends requests. It must not follow redirects. */
   fetch?: Fetch;
 }
 
 const LINE_MAX = 32 << 20;
+const BODY_MAX = 512 << 20;
+const PAGES_MAX = 10_000;
 const RETRY_MS = 200;
 const NDJSON = "application/x-ndjson";
 const ONLY_NDJSON: Operation[] = ["exec", "run", "exec_events", "build_log"];
@@ -31,13 +34,19 @@ function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
+function find(operation: Operation): [string, string] {
+  if (!Object.hasOwn(operations, operation)) throw new TypeError(`the API has no operation '${operation}'`);
+  return operations[operation];
+}
+
 /** Method and path with the query. */
 function target(operation: Operation, params: Record<string, unknown>): [string, string] {
-  const [method, pattern] = operations[operation];
+  const [method, pattern] = find(operation);
   const left = new Map(Object.entries(params).filter(([, value]) => value !== undefined));
   const path = pattern.replace(/\{(\w+)\}/g, (_match: string, name: string) => {
     const value = left.get(name);
     if (value === undefined || value === "") throw new TypeError(`${operation}: '${name}' is empty`);
+    if (value === "." || value === "..") throw new TypeError(`${operation}: '${name}' may not be '${value}'`);  // a URL would lose it
     left.delete(name);
     return encodeURIComponent(String(value));
   });
@@ -46,9 +55,47 @@ function target(operation: Operation, params: Record<string, unknown>): [string,
   return [method, path + (String(query) && `?${query}`)];
 }
 
+/** The whole body, which is at most this long. */
+async function bodyOf(answer: Response, limit: number): Promise<Uint8Array> {
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  if (answer.body) {
+    const reader = answer.body.getReader();
+    for (;;) {
+      const { done, value } = await reader.read().catch((e) => { throw new ConnectionError("the connection ended before the answer", e); });
+      if (done) break;
+      pieces.push(value);
+      size += value.length;
+      if (size <= limit) continue;
+      await reader.cancel().catch(() => undefined);
+      throw new CarrelError("limit", `the answer is longer than ${limit} bytes`);
+    }
+  }
+  if (pieces.length === 1) return pieces[0]!;
+  const whole = new Uint8Array(size);
+  let at = 0;
+  for (const piece of pieces) {
+    whole.set(piece, at);
+    at += piece.length;
+  }
+  return whole;
+}
+
+/** An object, which is what every JSON answer and every event is. */
+function parseObject(text: string): object {
+  let found: unknown;
+  try {
+    found = JSON.parse(text);
+  } catch (e) {
+    throw new CarrelError("unknown", `the daemon's answer is not JSON: ${(e as Error).message}`);
+  }
+  if (typeof found === "object" && found !== null && !Array.isArray(found)) return found;
+  throw new CarrelError("unknown", "the daemon's answer is not a JSON object");
+}
+
 async function refusal(answer: Response): Promise<CarrelError> {
   try {
-    const { code, message, remedy } = JSON.parse(await answer.text()).error;
+    const { code, message, remedy } = JSON.parse(new TextDecoder().decode(await bodyOf(answer, 1 << 20))).error;
     if (typeof code === "string") return new CarrelError(code, String(message), String(remedy ?? ""), answer.status);
   } catch {
     // not ours: a proxy, or half an answer
@@ -65,13 +112,14 @@ async function* objects(answer: Response): AsyncGenerator<unknown> {
   try {
     for (;;) {
       const { done, value } = await reader.read();
-      rest += decoder.decode(value, { stream: !done });
-      const lines = rest.split("\n");
+      const more = decoder.decode(value, { stream: !done });
+      rest += more;
+      const lines = done || more.includes("\n") ? rest.split("\n") : [rest];
       rest = done ? "" : lines.pop()!;
       if (rest.length > LINE_MAX) throw new CarrelError("limit", "a line of the stream is too long");
       for (const line of lines) {
         const text = !isEvents ? line : line.startsWith("data:") ? line.slice(5) : "";
-        if (text.trim()) yield JSON.parse(text);
+        if (text.trim()) yield parseObject(text);
       }
       if (done) return;
     }
@@ -84,6 +132,7 @@ async function* objects(answer: Response): AsyncGenerator<unknown> {
 export class Client {
   private readonly options: ClientOptions;
   private place?: Promise<{ address: Address; fetch: Fetch }>;
+  private wasReached = false;
 
   constructor(options: ClientOptions = {}) {
     this.options = { token: options.url ? undefined : variable("CARREL_TOKEN"), ...options };
@@ -113,24 +162,21 @@ export class Client {
     }
     let answer: Response;
     try {
-      answer = await fetch(address.base + path, { method, headers, body: data });
+      answer = await fetch(address.base + path, { method, headers, body: data, redirect: "error" });
     } catch (e) {
-      throw new ConnectionError(`cannot reach the daemon at ${address.socket ?? address.base}: ${(e as Error).message}`, e);
+      const start = this.wasReached ? "" : " (`carrel serve` starts one on this host)";
+      throw new ConnectionError(`cannot reach the daemon at ${address.socket ?? address.base}: ${(e as Error).message}${start}`, e);
     }
+    this.wasReached = true;
     if (answer.status >= 300) throw await refusal(answer);
     return answer;
   }
 
   private async once(operation: Operation, params: object, body: unknown): Promise<unknown> {
     const answer = await this.open(operation, params, body, "*/*");
-    let content: Uint8Array;
-    try {
-      content = new Uint8Array(await answer.arrayBuffer());
-    } catch (e) {
-      throw new ConnectionError("the connection ended before the answer", e);
-    }
+    const content = await bodyOf(answer, BODY_MAX);
     const isJson = (answer.headers.get("content-type") ?? "").startsWith("application/json");
-    return isJson && content.length ? JSON.parse(new TextDecoder().decode(content)) : content;
+    return isJson && content.length ? parseObject(new TextDecoder().decode(content)) : content;
   }
 
   /**
@@ -139,17 +185,31 @@ export class Client {
    */
   async call<K extends Operation>(operation: K, params: Params<K>, body?: Body<K>): Promise<Answer<K>> {
     const hasKey = typeof body === "object" && body !== null && "key" in body;
-    const repeats = operations[operation][0] === "GET" || hasKey;
-    let left = repeats ? (this.options.wait ?? 30) * 1000 : 0;
+    const repeats = find(operation)[0] === "GET" || hasKey;
+    const end = Date.now() + (this.options.wait ?? 30) * 1000;
     for (;;) {
       try {
         return (await this.once(operation, params, body)) as Answer<K>;
       } catch (e) {
-        if (!(e instanceof ConnectionError) || left <= 0) throw e;
+        if (!(e instanceof ConnectionError) || !repeats || !this.wasReached || Date.now() >= end) throw e;
       }
       await sleep(RETRY_MS);
-      left -= RETRY_MS;
     }
+  }
+
+  /** All rows of a list, whose pages are read one after the other: `pages("step_list", "steps", { machine })`. */
+  async pages<K extends Operation, N extends keyof Answer<K> & string>(
+    operation: K, rows: N, params: Omit<Params<K>, "cursor">,
+  ): Promise<Answer<K>[N]> {
+    const found: unknown[] = [];
+    let cursor: unknown;
+    for (let i = 0; i < PAGES_MAX; i++) {
+      const page = (await this.call(operation, { ...params, cursor } as unknown as Params<K>)) as { next?: unknown };
+      for (const row of member(page, rows, "array")) found.push(row);
+      cursor = page.next;
+      if (!cursor) return found as Answer<K>[N];
+    }
+    throw new CarrelError("limit", `${operation}: the answer has more than ${PAGES_MAX} pages`);
   }
 
   /** The objects of an operation that streams, as they come. Leaving the loop closes the connection. */
@@ -159,7 +219,7 @@ export class Client {
     try {
       yield* objects(answer) as AsyncGenerator<Event<K>>;
     } catch (e) {
-      throw e instanceof CarrelError || e instanceof SyntaxError ? e : new ConnectionError("the stream broke", e);
+      throw e instanceof CarrelError ? e : new ConnectionError("the stream broke", e);
     }
   }
 
@@ -170,19 +230,12 @@ export class Client {
 
   /** All machines that fit: state, kind, name, meta, all. Pages are read one after the other. */
   async machines(filters: Params<"machine_list"> = {}): Promise<Machine[]> {
-    const found: Machine[] = [];
-    let cursor: string | undefined;
-    do {
-      const page = await this.call("machine_list", { ...filters, cursor });
-      found.push(...page.machines.map((view) => new Machine(this, view)));
-      cursor = page.next;
-    } while (cursor);
-    return found;
+    return (await this.pages("machine_list", "machines", filters)).map((view) => new Machine(this, view));
   }
 
   /** Requests and questions of machines that wait for a decision. */
   async pending(): Promise<PendingItem[]> {
-    return (await this.call("pending_list", {})).pending;
+    return member(await this.call("pending_list", {}), "pending", "array") as PendingItem[];
   }
 
   /** Runs the program `carrel` on this host with this daemon; its standard output. */

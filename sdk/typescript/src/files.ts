@@ -23,15 +23,8 @@ export class Files {
     await this.client.call("file_write", { ...params, machine: this.machine, path }, bytesOf(data));
   }
 
-  async list(path: string, user?: string): Promise<Entry[]> {
-    const found: Entry[] = [];
-    let cursor: string | undefined;
-    do {
-      const page = await this.client.call("file_list", { machine: this.machine, path, user, cursor });
-      found.push(...page.entries);
-      cursor = page.next;
-    } while (cursor);
-    return found;
+  list(path: string, user?: string): Promise<Entry[]> {
+    return this.client.pages("file_list", "entries", { machine: this.machine, path, user });
   }
 
   stat(path: string, follow = false, user?: string): Promise<Entry> {

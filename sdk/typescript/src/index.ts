@@ -1,8 +1,8 @@
 // Every AI agent gets its own computer: a thin client of the Carrel daemon.
 export { Client, type ClientOptions, type Params } from "./client.js";
-export { Machine, type Contender, type ExecFields, type StepRef } from "./machine.js";
+export { Machine, type Contender, type StepRef } from "./machine.js";
 export { Files } from "./files.js";
 export { Process } from "./process.js";
-export { eventBytes, Result, type Command } from "./result.js";
+export { eventBytes, Result, type Command, type ExecFields } from "./result.js";
 export { CarrelError, ConnectionError, type Fetch } from "./transport.js";
 export * as types from "./types.js";

@@ -2,19 +2,16 @@
 import { Client, type Answer, type Body, type Params } from "./client.js";
 import { Files } from "./files.js";
 import { Process } from "./process.js";
-import { commandFields, Result, type Command } from "./result.js";
+import { commandFields, member, Result, type Command, type ExecFields } from "./result.js";
 import { tar } from "./tar.js";
 import { CarrelError, newKey, sha256 } from "./transport.js";
 import type {
-  ChangeSet, Diff, ExecEvent, ExecRequest, Exposure, ForkRequest, Grant, GrantRequest, Machine as MachineView,
+  ChangeSet, Diff, ExecEvent, Exposure, ForkRequest, Grant, GrantRequest, Machine as MachineView,
   MachineRequest, NetRule, PendingItem, RewindRequest, Rule, Stats, Step, UpdateRequest,
 } from "./types.js";
 
 /** The number, id or name of a step, or a step. */
 export type StepRef = string | number | Step;
-
-/** What can be said of a command, besides the command itself. */
-export type ExecFields = Omit<ExecRequest, "argv" | "command" | "background">;
 
 /** One fork of a tournament. Without a score its command printed no number, or failed. */
 export interface Contender {
@@ -39,8 +36,8 @@ export class Machine {
 
   /** `view` is what the daemon said of the machine last; refresh() asks again. */
   constructor(readonly client: Client, public view: MachineView) {
-    this.id = view.id;
-    this.files = new Files(client, view.id);
+    this.id = member(view, "id", "string");
+    this.files = new Files(client, this.id);
   }
 
   /** A new machine: name, image, limits, ttl, net, env, ... */
@@ -56,7 +53,7 @@ export class Machine {
   /** Runs one command in a new machine, which is destroyed afterwards. */
   static async run(command: Command, fields: ExecFields & { machine?: MachineRequest } = {}, client = new Client()): Promise<Result> {
     const { machine = {}, ...exec } = fields;
-    return new Result((await client.call("run", {}, { exec: { ...commandFields(command), ...exec }, machine })) as Result["view"]);
+    return new Result((await client.call("run", {}, { exec: { ...commandFields(command, exec) }, machine })) as Result["view"]);
   }
 
   /** A machine of the kind cell with these WebAssembly programs (binary or text) in /bin, by name. */
@@ -109,18 +106,18 @@ export class Machine {
 
   /** Runs a command and waits for its end. */
   async exec(command: Command, fields: ExecFields = {}): Promise<Result> {
-    const body = { key: await newKey(), ...commandFields(command), ...fields };
+    const body = { key: await newKey(), ...commandFields(command, fields) };
     return new Result((await this.client.call("exec", this.words, body)) as Result["view"]);
   }
 
   /** Runs a command; the events start, stdout, stderr, gap and exit as they come. */
   stream(command: Command, fields: ExecFields = {}): AsyncGenerator<ExecEvent> {
-    return this.client.events("exec", this.words, { ...commandFields(command), ...fields });
+    return this.client.events("exec", this.words, { ...commandFields(command, fields) });
   }
 
   /** Starts a command in the background. */
   async start(command: Command, fields: ExecFields = {}): Promise<Process> {
-    const body = { key: await newKey(), ...commandFields(command), ...fields, background: true };
+    const body = { key: await newKey(), ...commandFields(command, fields), background: true };
     return new Process(this.client, (await this.client.call("exec", this.words, body)) as unknown as Process["view"]);
   }
 
@@ -132,15 +129,8 @@ export class Machine {
   }
 
   /** The steps, newest first. */
-  async steps(): Promise<Step[]> {
-    const found: Step[] = [];
-    let cursor: string | undefined;
-    do {
-      const page = await this.client.call("step_list", { ...this.words, cursor });
-      found.push(...page.steps);
-      cursor = page.next;
-    } while (cursor);
-    return found;
+  steps(): Promise<Step[]> {
+    return this.client.pages("step_list", "steps", this.words);
   }
 
   /** Returns to a step, or to `last`. The present state is kept as a step. */
@@ -151,7 +141,8 @@ export class Machine {
   /** New machines from a step, or from the present state: all of them, or none if one fails. */
   async fork(count = 1, step?: StepRef, fields: Omit<ForkRequest, "step" | "count"> = {}): Promise<Machine[]> {
     const body = { key: await newKey(), count, step: step === undefined ? undefined : stepName(step), ...fields };
-    return (await this.client.call("fork", this.words, body)).machines.map((view) => new Machine(this.client, view));
+    const views = member(await this.client.call("fork", this.words, body), "machines", "array") as MachineView[];
+    return views.map((view) => new Machine(this.client, view));
   }
 
   /**
@@ -164,7 +155,10 @@ export class Machine {
       const { status } = await (await machine.start(command)).wait();
       const told = await machine.exec(score);
       return { machine, status, score: told.status === 0 ? lastNumber(told.stdout) : undefined };
-    }));
+    })).catch(async (e) => {
+      await Promise.allSettled(forks.map((machine) => machine.destroy()));
+      throw e;
+    });
     rows.sort((a, b) => (a.score === b.score ? 0 : (b.score ?? -Infinity) > (a.score ?? -Infinity) ? 1 : -1));
     if (options.keepBest !== false && rows[0]?.score !== undefined) {
       await Promise.all(rows.slice(1).map((row) => row.machine.destroy()));

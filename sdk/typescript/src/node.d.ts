@@ -8,7 +8,8 @@ declare module "node:http" {
     resume(): void;
   }
   interface Request {
-    on(event: "error", handler: (error: Error) => void): void;
+    on(event: "error" | "close", handler: (error: Error) => void): void;
+    destroy(): void;
     end(body?: string | Uint8Array): void;
   }
   export function request(options: Record<string, unknown>, answered: (answer: Answer) => void): Request;

@@ -1,6 +1,6 @@
 // A command that was started in the background.
 import type { Client } from "./client.js";
-import { bytesOf } from "./result.js";
+import { bytesOf, member } from "./result.js";
 import { ConnectionError } from "./transport.js";
 import type { Exec, ExecEvent } from "./types.js";
 
@@ -11,8 +11,8 @@ export class Process {
   readonly machine: string;
 
   constructor(readonly client: Client, public view: Exec) {
-    this.id = view.id;
-    this.machine = view.machine;
+    this.id = member(view, "id", "string");
+    this.machine = member(view, "machine", "string");
   }
 
   private get words(): { machine: string; exec: string } {

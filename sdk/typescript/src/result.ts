@@ -5,8 +5,24 @@ import type { Exec, ExecOutput, ExecRequest, Result as ResultView } from "./type
 /** A text is a line for the shell of the machine, a list is a program and its arguments. */
 export type Command = string | string[];
 
-export function commandFields(command: Command): ExecRequest {
-  return typeof command === "string" ? { command } : { argv: command };
+/** What can be said of a command, besides the command itself. */
+export type ExecFields = Omit<ExecRequest, "argv" | "command" | "background" | "stdin"> & { stdin?: string | Uint8Array };
+
+export function commandFields(command: Command, fields: ExecFields): ExecRequest {
+  if ("background" in fields) throw new TypeError("start() starts a command in the background");
+  const { stdin, ...rest } = fields;
+  const what = typeof command === "string" ? { command } : { argv: command };
+  if (!(stdin instanceof Uint8Array)) return { ...what, ...rest, stdin };
+  return { ...what, ...rest, stdin_base64: btoa(Array.from(stdin, (byte) => String.fromCharCode(byte)).join("")) };
+}
+
+type Kinds = { string: string; number: number; array: unknown[]; object: object };
+
+/** A member of an answer that we cannot do without. */
+export function member<K extends keyof Kinds>(view: unknown, name: string, kind: K): Kinds[K] {
+  const value = typeof view === "object" && view !== null ? (view as Record<string, unknown>)[name] : undefined;
+  if ((Array.isArray(value) ? "array" : value === null ? "null" : typeof value) === kind) return value as Kinds[K];
+  throw new CarrelError("unknown", `the daemon's answer has no usable '${name}': is this a Carrel daemon of this version?`);
 }
 
 export function bytesOf(data: string | Uint8Array): Uint8Array {
@@ -15,7 +31,11 @@ export function bytesOf(data: string | Uint8Array): Uint8Array {
 
 function decoded(text: string | undefined, base64: string | undefined): Uint8Array {
   if (base64 === undefined) return bytesOf(text ?? "");
-  return Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  try {
+    return Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  } catch (e) {
+    throw new CarrelError("unknown", `the daemon's answer has output that is not base64: ${(e as Error).message}`);
+  }
 }
 
 /** The output in an event of the type stdout or stderr. */
@@ -31,8 +51,8 @@ export class Result {
   readonly stderrBytes: Uint8Array;
 
   constructor(readonly view: ResultView) {
-    this.exec = view.exec;
-    this.status = view.exec.status;
+    this.exec = member(view, "exec", "object") as Exec;
+    this.status = member(this.exec, "status", "number");
     this.stdoutBytes = decoded(view.stdout, view.stdout_base64);
     this.stderrBytes = decoded(view.stderr, view.stderr_base64);
   }

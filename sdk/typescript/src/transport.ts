@@ -1,12 +1,13 @@
 // How requests reach a daemon: over a unix socket or TCP. In Node by node:http, because its fetch cannot open unix
 // sockets and gives up on a command that prints nothing for five minutes; elsewhere by fetch.
 
-/** What we need of fetch. */
+/** What we need of fetch. It must not follow redirects: they would carry the token and the body elsewhere. */
 export type Fetch = (url: string, init: {
   method: string;
   headers: Record<string, string>;
   body?: string | Uint8Array;
   signal?: AbortSignal;
+  redirect: "error";
 }) => Promise<Response>;
 
 /** The daemon refused or failed: `code` (such as not_found) says how, `remedy` what to do. */
@@ -90,15 +91,18 @@ async function nodeFetch(socket: string | undefined): Promise<Fetch> {
       host: at.hostname.replace(/^\[|\]$/g, ""), port: at.port || undefined, path: at.pathname + at.search,
     };
     const request = (at.protocol === "https:" ? https : http).request(options, (answer) => {
-      const init = { status: answer.statusCode, headers: headersOf(answer.headers) };
-      if ([204, 304].includes(init.status)) {
-        answer.resume();
-        resolve(new Response(null, init));
-      } else {
-        resolve(new Response(Readable.toWeb(answer), init));
+      try {
+        const init = { status: answer.statusCode, headers: headersOf(answer.headers) };
+        const isEmpty = [204, 205, 304].includes(init.status);
+        if (isEmpty) answer.resume();
+        resolve(new Response(isEmpty ? null : Readable.toWeb(answer), init));
+      } catch (e) {
+        request.destroy();  // Response refuses a status that nobody has defined
+        reject(e);
       }
     });
     request.on("error", reject);
+    request.on("close", () => reject(new Error("the connection ended before the answer")));
     request.end(body);
   });
 }

@@ -37,6 +37,8 @@ function answering(bytes) {
   });
 }
 
+const asJson = (body) => `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+
 const cases = {
   async life() {
     await withMachine(async (m) => {
@@ -210,7 +212,10 @@ const cases = {
       ["HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", ConnectionError],
       ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", ConnectionError],
       ["HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n{}", CarrelError],
-      ["HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n{", SyntaxError],
+      ["HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", CarrelError],
+      ["HTTP/1.1 101 Up\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", ConnectionError], ["HTTP/1.1 999 What\r\n\r\n", ConnectionError],
+      ["HTTP/1.1 100 Wait\r\n\r\n".repeat(20000), ConnectionError], ["HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nabc", ConnectionError],
+      ...["{", "null", "[".repeat(100000), "[1]", '"text"'].map((body) => [asJson(body), CarrelError]),
     ];
     for (const [bytes, kind] of broken) {
       const [at, server] = await answering(bytes);
@@ -224,6 +229,55 @@ const cases = {
     })(), ConnectionError);
     assert.deepEqual(got, [{ id: 1 }]);
     server.close();
+  },
+
+  /** JSON that is not what the operation promises. */
+  async types() {
+    const view = { id: "m-1", state: "running" };
+    const wrong = [
+      [{ state: "running" }, (c) => Machine.get("m", c)], [{ id: ["m"] }, (c) => Machine.create({}, c)],
+      [{ machines: 5 }, (c) => c.machines()], [{ machines: [null] }, (c) => c.machines()], [{}, (c) => c.pending()],
+      [{ stdout: "" }, (c) => new Machine(c, view).exec("true")], [{ exec: { status: "0" } }, (c) => new Machine(c, view).exec("true")],
+      [{ exec: { status: 0 }, stdout_base64: "=" }, (c) => new Machine(c, view).exec("true")],
+      [{ machines: null }, (c) => new Machine(c, view).fork()], [{}, (c) => new Machine(c, view).start("true")],
+    ];
+    for (const [body, ask] of wrong) {
+      const [at, server] = await answering(asJson(JSON.stringify(body)));
+      await assert.rejects(ask(new Client({ url: at, wait: 0 })), code("unknown"));
+      server.close();
+    }
+    const nowhere = new Client({ url: "http://127.0.0.1:1", wait: 0 });
+    await assert.rejects(nowhere.call("expose_remove", { machine: "m", port: ".." }), /may not be '\.\.'/);
+    await assert.rejects(nowhere.call("machine_shw", {}), /no operation/);
+    await assert.rejects(new Client({ url: "unix:/nonexistent/carrel.sock", wait: 1000 }).machines(), /carrel serve/);
+    await assert.rejects(new Machine(nowhere, view).exec("true", { background: true }), /start\(\)/);
+    await withMachine(async (m) => {
+      assert.deepEqual([...(await m.exec("cat", { stdin: new Uint8Array([255, 0]) })).stdoutBytes], [255, 0]);
+      const before = (await client.machines({ state: "running" })).length;
+      await assert.rejects(m.tournament("true", 5), CarrelError);
+      assert.equal((await client.machines({ state: "running" })).length, before);
+    });
+  },
+
+  /** A server that sends the token elsewhere does not get it there, and an answer without end is not kept. */
+  async redirect() {
+    let stolen = "";
+    const thief = createServer((socket) => socket.on("data", (data) => { stolen += data; socket.end(); }));
+    await new Promise((resolve) => thief.listen(0, "127.0.0.1", resolve));
+    const there = `http://127.0.0.1:${thief.address().port}`;
+    const [at, server] = await answering(`HTTP/1.1 307 Go\r\nLocation: ${there}/\r\nContent-Length: 0\r\n\r\n`);
+    for (const other of [undefined, (place, init) => fetch(place, init)]) {
+      const c = new Client({ url: at, token: "a-token", wait: 0, fetch: other });
+      await assert.rejects(c.call("secret_set", { secret: "A" }, { value: "a-secret" }));
+    }
+    assert.equal(stolen, "");
+    await fetch(at, { method: "PUT", headers: { Authorization: "Bearer a-token" }, body: "a-secret" }).catch(() => undefined);
+    assert.match(stolen, /a-secret/);  // what happens to those who follow it
+    server.close();
+    thief.close();
+    const [endless, other] = await answering("HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n" + ("10000\r\n" + "x".repeat(65536) + "\r\n").repeat(40));
+    await assert.rejects(new Client({ url: endless, wait: 0 }).status(), code("unknown"));
+    other.close();
   },
 
   /** What a browser does, which has no sockets but fetch. */
