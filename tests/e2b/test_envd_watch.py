@@ -73,6 +73,16 @@ def test_recursive_watch_sees_directories_made_later(sandbox):
     flat.stream.close()
 
 
+def test_what_is_made_in_a_new_directory_at_once_is_told(sandbox):
+    sandbox.run("mkdir d old; touch d/before")
+    w = Watch(sandbox, "d", recursive=True)
+    for i in range(5):
+        sandbox.run(f"mkdir -p d/new{i}/deep/er && echo 1 >d/new{i}/deep/er/file")
+        for name in (f"new{i}", f"new{i}/deep", f"new{i}/deep/er", f"new{i}/deep/er/file"):
+            assert "before" not in dict(w.until(name, "CREATE")[1])
+    w.stream.close()
+
+
 def test_directory_below_that_is_made_again_is_watched_again(sandbox):
     sandbox.run("mkdir -p d/sub")
     w = Watch(sandbox, "d", recursive=True)

@@ -394,6 +394,19 @@ static void dir_done(struct watcher *w) {
     w->page = 0;
 }
 
+/*
+ * An entry of a directory that came after the start: it may have been made before the directory was
+ * watched, as by `mkdir -p`. Those that a client does not fetch are not told beyond the half of
+ * what may wait, so that a large directory does not end its watch.
+ */
+static void dir_found(struct watcher *w, const struct msg_entry *m) {
+    const struct msg_event made = {.mask = IN_CREATE, .name = m->name};
+    if (w->started && w->change_count < EVENTS_MAX / 2)
+        change_add(w, w->dirs[0], &made);
+    if (S_ISDIR(m->mode) && !w->over)
+        dir_add(w, xformat("%s%s/", w->dirs[0], m->name.s));
+}
+
 static void page_came(void *arg, const struct frame *frame, const struct err *err) {
     struct watcher *w = arg;
     struct msg_list_page page = {0};
@@ -401,8 +414,7 @@ static void page_came(void *arg, const struct frame *frame, const struct err *er
     w->flying--;
     if (!err && !w->over && msg_get_list_page(frame, &page) == 0)
         while (!w->over && msg_entry_next(&page.entries, &m) > 0)
-            if (S_ISDIR(m.mode))
-                dir_add(w, xformat("%s%s/", w->dirs[0], m.name.s));
+            dir_found(w, &m);
     w->page = page.next;
     if (!w->page)
         dir_done(w);
