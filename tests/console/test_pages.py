@@ -173,4 +173,10 @@ def test_a_phone_shows_whole_actions_and_no_page_is_wider_than_it(daemon, browse
     tops = phone.evaluate("[...document.querySelectorAll('.acts > *')].map((e) => Math.round(e.getBoundingClientRect().bottom))")
     assert len(tops) == 5 and len(set(tops)) == 1  # the actions of the machine are beside each other
     assert phone.axe() == []
+    for width in (800, 1000, 1200):
+        phone.setViewportSize({"width": width, "height": 800})
+        for place in ("machines", "audit", "runs"):
+            visit(phone, place)
+            phone.until("!document.querySelector('main').textContent.includes('Loading')")
+            assert phone.evaluate("document.documentElement.scrollWidth") <= width, place
     phone.done()

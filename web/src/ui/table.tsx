@@ -23,6 +23,12 @@ interface Props<T> {
 const ROW = 40; // height in pixels, as in style.css
 const MORE = 10; // rows beyond each end of the visible part
 
+/** Columns that narrow screens leave out give way before the table is wider than the page. */
+function widthOf<T>({ width, wide }: Column<T>): string {
+  if (!wide) return width;
+  return width.startsWith("minmax(") ? width.replace(/^minmax\([^,]+,/, "minmax(0,") : `minmax(0, ${width})`;
+}
+
 function useVisible(count: number) {
   const ref = useRef<HTMLDivElement>(null);
   const [range, setRange] = useState({ first: 0, end: 60 });
@@ -48,7 +54,7 @@ function useVisible(count: number) {
 export function Table<T>({ label, rows, columns, id, open, selected, select }: Props<T>) {
   const { ref, first, end } = useVisible(rows.length);
   const [focus, setFocus] = useState(0);
-  const template = `${select ? "2rem " : ""}${columns.map((c) => c.width).join(" ")}`;
+  const template = `${select ? "2rem " : ""}${columns.map(widthOf).join(" ")}`;
   const slim = columns.filter((c) => !c.wide).map((c) => c.narrow ?? c.width.replace(/minmax\([^,]+,/, "minmax(4rem,"));
   const narrow = `${select ? "2rem " : ""}${slim.join(" ")}`;
   const grid = { "--columns": template, "--narrow": narrow };
