@@ -313,6 +313,29 @@ def test_clients_start_from_other_images_but_do_not_change_them(e2b, daemon):
     assert images(daemon) == ["base"]
 
 
+def test_builds_are_known_after_a_crash_of_the_daemon(e2b, daemon):
+    done, failed, running = (ask(e2b, name) for name in ("done", "failed", "running"))
+    begin(e2b, done, run("echo built"))
+    begin(e2b, failed, run("echo why; exit 3"))
+    before = [ended(e2b, daemon, asked) for asked in (done, failed)]
+    begin(e2b, running, run("echo begun; sleep 1000"))
+    daemon.until(lambda: any(e["message"] == "begun" for e in status(e2b, running)["logEntries"]))
+    daemon.kill()
+    daemon.start()
+    e2b.find(daemon)
+    for asked, old in zip((done, failed), before):
+        new = status(e2b, asked)
+        assert new["status"] == old["status"] and new.get("reason", {}).get("message") == old.get("reason", {}).get("message")
+        assert [(e["message"], e["step"], e["level"]) for e in new["logEntries"]] == [(e["message"], e["step"], e["level"]) for e in old["logEntries"]]
+    lost = status(e2b, running)
+    assert lost["status"] == "error" and "daemon restarted before the build ended" in lost["reason"]["message"]
+    assert any(e["message"] == "begun" for e in lost["logEntries"])
+    daemon.until(lambda: daemon.machines() == [])
+    assert status_of(status, e2b, {**done, "templateID": "failed"}) == 404
+    other = E2b(e2b.url.geturl(), daemon.post("/v1/tokens", {"owner": "stranger"})["secret"])
+    assert status_of(status, other, done) == 404
+
+
 def test_build_reaches_hosts_if_the_configuration_allows_it(tmp_path):
     daemon = Daemon(conf="[e2b]\ninternet = allow\n")
     try:

@@ -207,20 +207,25 @@ static void build_asked(struct e2b_call *c, const struct template_build *b) {
     e2b_answer(c, 202, &text, NULL);
 }
 
-void e2b_build_request(struct e2b_call *c) {
-    struct e2b_templates *t = c->templates;
+struct template_build *template_build_new(struct e2b_templates *t, const struct caller *who) {
     struct template_build *b = xnew(struct template_build);
-    uint8_t random[16];
-    struct err err;
     *b = (struct template_build){.of = t,
                                  .refs = 1,
-                                 .who = c->who,
+                                 .who = *who,
                                  .asked_ms = monotonic_ms(),
                                  .reader = {.fd = -1},
                                  .rest = BUF(1 << 20),
                                  .log = {.line = BUF(2 << 20)}};
     for (size_t i = 0; i < TEMPLATE_STEPS_MAX; i++)
         b->archives[i] = -1;
+    return b;
+}
+
+void e2b_build_request(struct e2b_call *c) {
+    struct e2b_templates *t = c->templates;
+    struct template_build *b = template_build_new(t, &c->who);
+    uint8_t random[16];
+    struct err err;
     builds_forget(t, &c->who);
     if (build_read(b, c->request, &err) < 0) {
         template_build_unref(b);
@@ -307,7 +312,7 @@ static bool missed_a_host(const struct template_build *b, const char *output) {
     return false;
 }
 
-static void build_came(void *arg, const struct build_view *view) {
+void template_build_came(void *arg, const struct build_view *view) {
     struct template_build *b = arg;
     char step[TEMPLATE_STEP_SIZE];
     struct err err;
@@ -331,7 +336,7 @@ static void build_changed(void *arg) {
     struct err err;
     template_log_read(b);
     if (b->reader.ended &&
-        service_build_show(b->of->service, &b->who, b->build, build_came, b, &err) < 0)
+        service_build_show(b->of->service, &b->who, b->build, template_build_came, b, &err) < 0)
         template_build_fail(b, "base", &err);
 }
 
@@ -411,6 +416,7 @@ static void build_begin(struct template_build *b) {
     struct err err;
     b->reader = (struct build_log_reader){.changed = build_changed, .arg = b, .fd = -1};
     if (service_build_start(s, &b->who, b->plan.recipe, true, build_begun, b, &err) < 0 ||
+        template_label(b, &err) < 0 ||
         service_build_log(s, &b->who, b->build, &b->reader, &err) < 0)
         template_build_fail(b, "base", &err);
     else
@@ -502,6 +508,9 @@ struct template_build *template_build_of(struct e2b_call *c, struct err *err) {
         if (strcmp(b->id, c->param2) == 0 && strcmp(b->who.owner, c->who.owner) == 0 &&
             strcmp(b->name, ref.name) == 0)
             return b;
+    struct template_build *before = template_restore(c, ref.name);
+    if (before)
+        return before;
     err_set(err, ERR_NOT_FOUND, "build '%.40s' of template '%.60s' not found", c->param2, c->param);
     return NULL;
 }

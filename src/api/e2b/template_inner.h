@@ -40,6 +40,7 @@ struct template_log {
     bool cut;
     struct buf line; /* output that has no end of line yet */
     char step[TEMPLATE_STEP_SIZE];
+    uint64_t at_ms; /* time of all entries; 0: of each the time when it came */
 };
 
 struct template_build {
@@ -86,6 +87,18 @@ void template_build_unref(struct template_build *b);
 struct template_build *template_build_of(struct e2b_call *c, struct err *err);
 /* Ends a build that has not ended. */
 void template_build_fail(struct template_build *b, const char *step, const struct err *err);
+
+/* A build of nobody yet: the caller adds it to the list. */
+struct template_build *template_build_new(struct e2b_templates *t, const struct caller *who);
+/* The service says how the build ended. */
+void template_build_came(void *arg, const struct build_view *view);
+
+/* ---- restore.c ---- */
+
+/* Labels the build that the service has begun, so that another daemon finds it. */
+int template_label(struct template_build *b, struct err *err);
+/* Finds the build that the parameters of the path name among those of earlier daemons. */
+struct template_build *template_restore(struct e2b_call *c, const char *name);
 
 /* ---- files.c ---- */
 

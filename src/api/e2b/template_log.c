@@ -25,7 +25,8 @@ void template_log_done(struct template_log *l) {
 static void entry_add(struct template_log *l, const char *step, bool is_error, char *text) {
     l->entries = xrealloc(l->entries, l->count + 1, sizeof(*l->entries));
     struct template_entry *e = &l->entries[l->count++];
-    *e = (struct template_entry){.ms = (uint64_t)wall_ms(), .is_error = is_error, .text = text};
+    *e = (struct template_entry){
+        .ms = l->at_ms ? l->at_ms : (uint64_t)wall_ms(), .is_error = is_error, .text = text};
     snprintf(e->step, sizeof(e->step), "%s", step);
     l->bytes += strlen(text);
 }

@@ -92,6 +92,20 @@ void build_log_step(struct build *b, const char *how, const char *what) {
         log_write(b, &line);
 }
 
+int service_build_label(struct service *s, const struct caller *who, const char *id,
+                        const json_t *label, struct err *err) {
+    struct buf line DEFER(buf_done) = BUF(LINE_MAX_BYTES);
+    struct build *b = build_live(s, id);
+    if (allow(who, SCOPE_RUN, err) < 0)
+        return -1;
+    if (!b || strcmp(b->row.owner, who->owner) != 0)
+        return err_set(err, ERR_NOT_FOUND, "build '%.60s' does not exist", id);
+    char *text DEFER_FREE = json_dumps(label, JSON_COMPACT);
+    if (text && buf_addf(&line, "{\"type\":\"label\",\"label\":%s}\n", text))
+        log_write(b, &line);
+    return 0;
+}
+
 static void put_output(struct build *b, const char *bytes, size_t n) {
     struct buf line DEFER(buf_done) = BUF(LINE_MAX_BYTES);
     struct jot j = JOT(&line);

@@ -129,5 +129,11 @@ struct build_log_reader {
 };
 int service_build_log(struct service *s, const struct caller *who, const char *id,
                       struct build_log_reader *reader, struct err *err);
+/*
+ * Writes a label of a front end into the log of a build that has just been started, as its first
+ * line: {"type":"label","label":...}.
+ */
+int service_build_label(struct service *s, const struct caller *who, const char *id,
+                        const json_t *label, struct err *err);
 /* Call it before the reader is freed. */
 void build_log_close(struct build_log_reader *reader);
