@@ -22,6 +22,7 @@ struct reading {
     int more; /* of the last turn: 1: there may be more records, 0: no more, -1: failed with `err`
                */
     bool busy, begun;
+    atomic_bool stop; /* nobody waits for the search any more */
     struct err err;
 };
 
@@ -97,8 +98,10 @@ static void audit_drained(struct call *c) {
 
 static void audit_gone(struct call *c) {
     struct reading *r = c->user;
-    if (r->busy)
-        return; /* audit_turned() ends it */
+    if (r->busy) {
+        atomic_store_explicit(&r->stop, true, memory_order_relaxed); /* audit_turned() ends it */
+        return;
+    }
     reading_free(r);
     call_end(c);
 }
@@ -113,7 +116,8 @@ void api_audit(struct call *c) {
     r->filter = (struct journal_filter){.owner = call_query(c, "owner"),
                                         .machine = machine ? r->machine : NULL,
                                         .verb = call_query(c, "verb"),
-                                        .structural = call_flag(c, "heads")};
+                                        .structural = call_flag(c, "heads"),
+                                        .stop = &r->stop};
     if ((!text || audit_words(r, text, &err) == 0) &&
         (!machine || service_audit_machine(c->service, &c->who, machine, r->machine, &err) == 0) &&
         call_number(c, "since", 0, INT64_MAX, &since, &err) == 0 &&

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -148,6 +149,8 @@ struct journal_filter {
     const char *text;
     size_t tail;     /* return only this many last matches, at most 100,000 */
     bool structural; /* return the records of kind SEGMENT and HEAD too */
+    /* A search in another thread ends soon after this turned true, with ERR_GONE. Or NULL. */
+    const atomic_bool *stop;
 };
 
 struct journal_reader;

@@ -104,6 +104,8 @@ static int journal_read_decode(struct journal_reader *r, const char *line, size_
 static int next_here(struct journal_reader *r, const char **ret_line, size_t *ret_len,
                      struct err *err) {
     for (;;) {
+        if (r->filter.stop && atomic_load_explicit(r->filter.stop, memory_order_relaxed))
+            return err_set(err, ERR_GONE, "the search of the journal was ended");
         enum lines_result got = lines_next(&r->lines, ret_line, ret_len);
         if (got == LINES_FAILED)
             return err_sys(err, "cannot read the journal");

@@ -406,6 +406,27 @@ def test_the_results_of_one_owner_do_not_end_those_of_another(daemon):
     assert theirs.post("/console/result", {"id": more[-8]})["state"] == "done"
 
 
+def test_the_results_of_an_owner_have_a_limit_together(daemon):
+    """Each is the difference of a whole directory, which a machine wrote. The oldest ones make room."""
+    page, quotes = daemon.open(), '"' * (3 << 20)  # JSON writes each as two bytes
+
+    def ordered(output):
+        daemon.post("/console/work")
+        order = page.post("/console/order", {"machine": "m"})["id"]
+        daemon.post("/console/work")
+        return order, status_of(daemon.post, "/console/done", {"id": order, "status": 0, "output": output})
+
+    small, told = ordered("small")
+    assert told == (200, None)
+    results = [ordered(quotes) for _ in range(3)]
+    assert [told for _, told in results] == [(200, None)] * 3
+    assert status_of(page.post, "/console/result", {"id": small})[0] == 404
+    assert status_of(page.post, "/console/result", {"id": results[0][0]})[0] == 404
+    assert page.post("/console/result", {"id": results[2][0]})["output"] == quotes
+    assert ordered("x" * ((4 << 20) + 1))[1] == (429, "limit")
+    assert page.post("/console/result", {"id": results[2][0]})["state"] == "done"
+
+
 @needs_root
 def test_orders_of_others_do_not_exist(daemon):
     mine, other = daemon.open(), Peer(daemon, 1001)

@@ -14,7 +14,8 @@
 #include "service/tickets.h"
 
 /* A link is sent by callers that are not known yet, so little is kept of what they send. */
-enum { BODY_MAX = 8 << 20, OPEN_BODY_MAX = 16 << 10, FRAMES_MAX = 320 };
+/* JSON writes each byte of a result as at most two: carrel ship escapes control characters. */
+enum { BODY_MAX = 2 * ORDER_OUTPUT_MAX + (64 << 10), OPEN_BODY_MAX = 16 << 10, FRAMES_MAX = 320 };
 
 struct console_face {
     struct service *service;

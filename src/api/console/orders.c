@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 
-#include "api/call.h"
 #include "api/console/inner.h"
 #include "base/defer.h"
+#include "base/jot.h"
 
 /* The worker must be the owner on this host: a page or a token cannot answer for it. */
 static bool is_worker(const struct caller *who, struct http_exchange *x) {
@@ -49,7 +49,7 @@ static void put_order(struct jot *j, const struct order_view *v) {
 
 void console_result(struct console_face *f, struct http_exchange *x, const struct caller *who,
                     const json_t *body) {
-    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX * 4);
+    struct buf text DEFER(buf_done) = BUF(6 * ORDER_OUTPUT_MAX + 1024);
     struct jot j = JOT(&text);
     struct order_view view;
     struct err err;

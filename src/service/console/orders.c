@@ -91,7 +91,7 @@ static struct order *order_slot(struct orders *o, const char *owner, size_t *ret
     return slot;
 }
 
-/* The order whose result was kept longest makes room. owner: only one of this owner; or NULL. */
+/* The order whose result was kept longest. owner: only one of this owner; or NULL. */
 static struct order *order_oldest_done(struct orders *o, const char *owner) {
     struct order *oldest = NULL;
     for (size_t i = 0; i < ORDERS_MAX; i++) {
@@ -100,8 +100,6 @@ static struct order *order_oldest_done(struct orders *o, const char *owner) {
             (!oldest || row->id < oldest->id))
             oldest = row;
     }
-    if (oldest)
-        order_clear(oldest);
     return oldest;
 }
 
@@ -137,6 +135,7 @@ int service_order_add(struct service *s, const struct caller *who, const char *b
         slot = order_oldest_done(o, NULL);
     if (!slot)
         return err_set(err, ERR_LIMIT, "too many orders of the console wait already");
+    order_clear(slot);
     *slot = (struct order){.state = ORDER_WAITING,
                            .id = ++o->last_id,
                            .expires_ms = monotonic_ms() + ORDER_LIFE_S * 1000,
@@ -184,13 +183,33 @@ static struct order *order_find(struct service *s, const struct caller *who, uin
     return NULL;
 }
 
+/* Makes room for a result of this owner. */
+static void order_shed(struct orders *o, const char *owner, size_t bytes) {
+    size_t kept = 0;
+    for (size_t i = 0; i < ORDERS_MAX; i++)
+        if (o->rows[i].output && strcmp(o->rows[i].owner, owner) == 0)
+            kept += strlen(o->rows[i].output);
+    while (kept + bytes > ORDERS_OUTPUT_MAX) {
+        struct order *oldest = order_oldest_done(o, owner);
+        if (!oldest)
+            return;
+        kept -= strlen(oldest->output);
+        order_clear(oldest);
+    }
+}
+
 int service_order_done(struct service *s, const struct caller *who, uint64_t id, int64_t status,
                        const char *output, struct err *err) {
+    struct orders *o = s->orders;
     struct order *row = order_find(s, who, id, err);
     if (!row)
         return -1;
     if (row->state != ORDER_TAKEN)
         return err_set(err, ERR_BUSY, "this order of the console was not taken");
+    if (strlen(output) > ORDER_OUTPUT_MAX)
+        return err_set(err, ERR_LIMIT, "the result of an order has more than %d MiB",
+                       ORDER_OUTPUT_MAX >> 20);
+    order_shed(o, who->owner, strlen(output));
     row->state = ORDER_DONE;
     row->status = status;
     row->output = xstrdup(output);

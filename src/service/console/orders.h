@@ -12,6 +12,8 @@ enum {
     ORDERS_MAX = 64,
     ORDERS_OF_OWNER = 8,
     ORDER_BODY_MAX = 64 << 10,
+    ORDER_OUTPUT_MAX = 4 << 20,  /* of one result */
+    ORDERS_OUTPUT_MAX = 8 << 20, /* of all results that an owner has */
     ORDER_LIFE_S = 600,
     ORDER_WORKER_S = 5, /* a worker that asked within this time is there */
 };
@@ -32,6 +34,7 @@ int service_order_add(struct service *s, const struct caller *who, const char *b
                       uint64_t *ret_id, struct err *err);
 /* Called by the worker, again and again: false if there is no order for it. */
 bool service_order_take(struct service *s, const struct caller *who, struct order_view *ret);
+/* Ends the oldest results of the owner, if all together would be larger than ORDERS_OUTPUT_MAX. */
 int service_order_done(struct service *s, const struct caller *who, uint64_t id, int64_t status,
                        const char *output, struct err *err);
 /* The texts are valid until the order changes. */

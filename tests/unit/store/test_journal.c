@@ -684,6 +684,21 @@ static void readers_filter_and_follow(void **state) {
     assert_int_equal(journal_reader_open(dir.path, &too_many, &refused, &err), -1);
     assert_non_null(strstr(err.text, "more than 16 words"));
 
+    /* A search that nobody waits for ends, whether it seeks the last records or reads on. */
+    atomic_bool stop = true;
+    struct journal_filter ended = {.tail = 3, .stop = &stop};
+    assert_int_equal(journal_reader_open(dir.path, &ended, &refused, &err), -1);
+    assert_int_equal(err.code, ERR_GONE);
+    ended.tail = 0;
+    ok(journal_reader_open(dir.path, &ended, &refused, &err));
+    const struct journal_record *none;
+    const char *nothing;
+    size_t size;
+    assert_int_equal(journal_reader_next(refused, &none, &nothing, &size, &err), -1);
+    stop = false;
+    assert_int_equal(journal_reader_next(refused, &none, &nothing, &size, &err), 1);
+    journal_reader_close(refused);
+
     /* A reader at the end sees what comes later, over the border of a segment too. */
     struct journal_reader *reader;
     const struct journal_record *r;
