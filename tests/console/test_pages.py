@@ -180,3 +180,24 @@ def test_a_phone_shows_whole_actions_and_no_page_is_wider_than_it(daemon, browse
             phone.until("!document.querySelector('main').textContent.includes('Loading')")
             assert phone.evaluate("document.documentElement.scrollWidth") <= width, place
     phone.done()
+
+
+def test_an_event_reads_one_machine_and_not_the_list(tab, daemon):
+    """With a thousand machines, each command of each of them would read all thousand."""
+    lists = "performance.getEntriesByType('resource').filter((e) => e.name.includes('/v1/machines?')).length"
+    visit(tab, "machines")
+    kept = daemon.machine(name="kept", steps="manual")
+    tab.shown(".row:has-text('kept'):has-text('running')")
+    before = tab.evaluate(lists)
+    made = daemon.machine(name="made", steps="manual")
+    tab.shown(".row:has-text('made'):has-text('running')")
+    daemon.post(f"/v1/machines/{kept}/pause")
+    tab.shown(".row:has-text('kept'):has-text('paused')")
+    daemon.post(f"/v1/machines/{kept}/resume")
+    tab.shown(".row:has-text('kept'):has-text('running')")
+    daemon.patch(f"/v1/machines/{made}", {"name": "renamed"})
+    tab.shown(".row:has-text('renamed')")
+    daemon.delete(f"/v1/machines/{made}")
+    tab.gone(".row:has-text('renamed')")
+    assert tab.evaluate(lists) == before
+    assert tab.count(".row:has-text('kept')") == 1

@@ -169,3 +169,13 @@ def test_no_part_has_serious_findings_of_axe(tab, daemon, box):
         show(tab, box, name)
         tab.shown(part)
         assert tab.axe() == [], name
+
+
+def test_a_held_request_is_listed_under_network_until_it_is_decided(tab, daemon):
+    machine = daemon.machine(name="waits")
+    item = daemon.held(machine)
+    show(tab, machine, "network")
+    tab.shown("[aria-label='Held'] li:has-text('held')")
+    daemon.post(f"/v1/pending/{item}", {"decision": "deny"})
+    tab.gone("[aria-label='Held']")
+    tab.shown("[aria-label='Reached and refused'] .badge:has-text('refused')")

@@ -1,6 +1,8 @@
 // What a machine may reach, what it reached, and what it was refused, with the rule that would allow it.
 import { useState } from "preact/hooks";
 import { api, jsonLines, withQuery } from "../../api";
+import { pending, pendingText } from "../../approvals";
+import { href } from "../../router";
 import type { AuditRecord, NetRule, Network } from "../../types";
 import { Act, Badge, Empty, Field, Loading, Problem } from "../../ui/basics";
 import { FormDialog, openDialog } from "../../ui/dialog";
@@ -150,6 +152,28 @@ function Rules({ path, rules, done }: { path: string; rules: NetRule[]; done: ()
   );
 }
 
+/** Requests that the gate holds until somebody decides. */
+function Held({ machine }: { machine: string }) {
+  const held = (pending.value ?? []).filter((p) => p.machine === machine && !p.approved && p.protocol !== "question");
+  if (held.length === 0) return null;
+  return (
+    <section class="panel">
+      <h2>Held</h2>
+      <ul class="list" aria-label="Held">
+        {held.map((p) => (
+          <li key={p.id}>
+            <Badge kind="warn">held</Badge>
+            <span class="mono clip">{pendingText(p)}</span>
+            <span class="soft">{ago(p.since_ms)}</span>
+            <span class="space" />
+            <a href={href(["approvals"])}>Decide…</a>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
 export function NetworkPart({ machine, path }: PartProps) {
   const mine = (e: { machine?: string }) => e.machine === machine.id;
   const net = useLoad<Network>((signal) => api.get(`${path}/net`, {}, signal), [machine.id], mine);
@@ -175,6 +199,7 @@ export function NetworkPart({ machine, path }: PartProps) {
           <Rules path={path} rules={[...data.rules].reverse()} done={net.reload} />
         </section>
       )}
+      <Held machine={machine.id} />
       <section class="panel">
         <h2>Reached and refused</h2>
         <Problem error={seen.error} />
