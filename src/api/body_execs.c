@@ -49,7 +49,9 @@ const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, p
         {"background", FIELD_FLAG, AT(type, base background),                                     \
          "respond when the command has started, not when it has ended"},                          \
         {"no_step", FIELD_FLAG, AT(type, base no_step),                                           \
-         "take no step for the command: the next step has its changes, if it leaves any"},        \
+         "the command is part of another action, such as a review: take no step for it, and "     \
+         "leave "                                                                                 \
+         "it out of lists and events; the next step has its changes, if it leaves any"},          \
         {"output_max", FIELD_SIZE, AT(type, base output_max),                                     \
          "maximum bytes of each stream in the response (default 1 MiB)", .max = 16 << 20},        \
     {                                                                                             \

@@ -130,7 +130,9 @@ static void execs_add_row(void *arg, const void *view) {
 void api_exec_list(struct call *c) {
     struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
     struct jot j = JOT(&text);
-    struct list_request r = {.states = call_query(c, "state"), .cursor = call_query(c, "cursor")};
+    struct list_request r = {.states = call_query(c, "state"),
+                             .cursor = call_query(c, "cursor"),
+                             .all = call_flag(c, "all")};
     char next[CURSOR_SIZE];
     struct err err;
     jot_object(&j, NULL);

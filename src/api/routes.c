@@ -27,6 +27,7 @@ static const struct query stats_queries[] = {
 };
 static const struct query exec_list_queries[] = {
     {"state", "string", "only commands in this state; running includes starting"},
+    {"all", "boolean", "include commands that were part of another action (`no_step`)"},
     {"limit", "integer", "rows per page, up to 1000 (default 100)"},
     {"cursor", "string", "`next` of the previous page"},
     {0},

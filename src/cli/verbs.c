@@ -451,10 +451,12 @@ int cmd_rename(int argc, char **argv) {
 /* ---- logs ---- */
 
 struct logs_options {
-    bool follow, errors, quiet, json, help;
+    bool follow, errors, all, quiet, json, help;
 };
 
 const struct option_row logs_rows[] = {
+    {'a', "all", NULL, OPTION_FLAG, offsetof(struct logs_options, all),
+     "also list commands that Carrel ran itself, as for a review"},
     {'f', "follow", NULL, OPTION_FLAG, offsetof(struct logs_options, follow),
      "wait for more output, also of processes that it left behind"},
     {0, "stderr", NULL, OPTION_FLAG, offsetof(struct logs_options, errors),
@@ -590,7 +592,8 @@ int cmd_logs(int argc, char **argv) {
         return cli_fail(&err);
     if (exec)
         return copy_output(&c, machine, exec, &o, &err) < 0 ? cli_fail(&err) : 0;
-    if (about(&c, machine, "GET", "/v1/machines/%s/execs", &list, &err) < 0)
+    if (about(&c, machine, "GET", o.all ? "/v1/machines/%s/execs?all=1" : "/v1/machines/%s/execs",
+              &list, &err) < 0)
         return cli_fail(&err);
     if (o.json)
         print_json(list);

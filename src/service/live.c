@@ -219,7 +219,7 @@ void live_view(const struct live *l, struct machine_view *ret) {
     if (l->image)
         ret->image = live_image_name(l->image);
     ret->home = l->image ? live_defaults(l)->home : "/home/user";
-    ret->commands = execs_running(l);
+    ret->commands = execs_shown(l);
     ret->disk_bytes = l->disk_bytes;
     ret->step_count = steps_count(l);
     ret->drifted = l->drifted;

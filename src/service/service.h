@@ -138,6 +138,7 @@ struct list_request {
     const char *cursor; /* `next` of the previous page */
     uint64_t limit;
     bool all_owners;
+    bool all; /* of commands: also those that are part of another action */
 };
 
 enum { CURSOR_SIZE = 48 };

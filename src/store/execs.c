@@ -144,6 +144,7 @@ int store_exec_list(struct store *s, const struct exec_filter *f, struct exec_li
     query_i64(&q, 3, f->states ? f->states : UINT32_MAX);
     query_i64(&q, 4, f->before ? f->before : INT64_MAX);
     query_u64(&q, 5, page_limit(f->limit));
+    query_u64(&q, 6, f->without);
     if (query_all(&q, &exec_table, &rows, &count, err) < 0)
         return -1;
     *ret = (struct exec_list){rows, count};

@@ -30,10 +30,10 @@ int exec_state_parse(const char *name, enum exec_state *ret, struct err *err);
 enum exec_flag {
     EXEC_PTY = 1,
     EXEC_BACKGROUND = 2,
-    EXEC_SHELL = 4, /* argv came as one shell string */
-    EXEC_STDIN = 8, /* stdin of the command is kept open for data from the API */
-    EXEC_LAZY = 16, /* does not keep its machine from being idle */
-    EXEC_NO_STEP = 32,
+    EXEC_SHELL = 4,    /* argv came as one shell string */
+    EXEC_STDIN = 8,    /* stdin of the command is kept open for data from the API */
+    EXEC_LAZY = 16,    /* does not keep its machine from being idle */
+    EXEC_NO_STEP = 32, /* part of another action, such as a review: lists leave it out */
 };
 
 enum { STORE_STORED_SIZE = 96 };
@@ -81,8 +81,9 @@ struct exec_list {
 struct exec_filter {
     const char *owner;
     const char *machine;
-    unsigned states; /* a bit 1 << state for each wanted state; 0: all */
-    uint32_t before; /* list commands with a lower number; 0: start with the newest */
+    unsigned states;  /* a bit 1 << state for each wanted state; 0: all */
+    uint32_t without; /* leave out commands with one of these flags */
+    uint32_t before;  /* list commands with a lower number; 0: start with the newest */
     size_t limit;
 };
 

@@ -274,7 +274,8 @@ static const struct {
                           " ORDER BY number DESC LIMIT 1",
                           &exec_table},
     [STMT_EXEC_LIST] = {"SELECT $cols FROM execs WHERE machine = ?1 AND (?2 IS NULL OR owner = ?2)"
-                        " AND (?3 >> state & 1) AND number < ?4 ORDER BY number DESC LIMIT ?5",
+                        " AND (?3 >> state & 1) AND number < ?4 AND (flags & ?6) = 0"
+                        " ORDER BY number DESC LIMIT ?5",
                         &exec_table},
     [STMT_EXEC_STARTED] =
         {"UPDATE execs SET state = 2, started_ms = ?2, pid = ?3 WHERE id = ?1 AND state = 1", NULL},

@@ -629,3 +629,20 @@ def test_an_unchanged_repository_is_frozen_to_the_same_archive(gated, repo):
         frozen(line)
     a, b, c, d, e, f, g = archives
     assert a == b and c == d and e == f and len({a, c, e, g}) == 4
+
+
+def test_the_commands_of_a_review_are_not_among_those_of_the_machine(gated, repo):
+    """Users of a machine look for what its agent ran. Whoever asks for all commands sees them."""
+    box = new(gated, repo)
+    commit(gated, box, "echo mine >>a.txt")
+
+    def seen():
+        events = gated.request("GET", "/v1/events", raw=True, follow=0, machine=box).decode().count("event: exec.")
+        return gated.get(f"/v1/machines/{box}/execs"), carrel(gated, "logs", "--json", box).stdout, events
+
+    before, count = seen(), len(gated.get(f"/v1/machines/{box}/execs", all=1)["execs"])
+    assert "mine" in carrel(gated, "ship", box).stdout
+    assert seen() == before and before[2]
+    more = gated.get(f"/v1/machines/{box}/execs", all=1)["execs"]
+    assert len(more) > count and carrel(gated, "logs", "--all", "-q", box).stdout.split() == [x["id"] for x in more]
+    assert gated.get(f"/v1/machines/{box}/execs/{more[0]['id']}")["state"] == "exited", "it is there for those who know its id"

@@ -84,7 +84,7 @@ OPERATIONS: Dict[str, Tuple[str, str, Tuple[str, ...]]] = {
     "pending_decide": ("POST", "/v1/pending/{item}", ()),
     "run": ("POST", "/v1/run", ("hold", "keep", "output", )),
     "exec": ("POST", "/v1/machines/{machine}/execs", ("output", )),
-    "exec_list": ("GET", "/v1/machines/{machine}/execs", ("state", "limit", "cursor", )),
+    "exec_list": ("GET", "/v1/machines/{machine}/execs", ("state", "all", "limit", "cursor", )),
     "exec_show": ("GET", "/v1/machines/{machine}/execs/{exec}", ()),
     "exec_kill": ("DELETE", "/v1/machines/{machine}/execs/{exec}", ()),
     "exec_output": ("GET", "/v1/machines/{machine}/execs/{exec}/output", ("stream", "offset", "limit", "follow", )),

@@ -843,7 +843,8 @@ class ExecRequest(TypedDict):
     name: NotRequired[str]
     # respond when the command has started, not when it has ended
     background: NotRequired[bool]
-    # take no step for the command: the next step has its changes, if it leaves any
+    # the command is part of another action, such as a review: take no step for it, and leave it out of
+    # lists and events; the next step has its changes, if it leaves any
     no_step: NotRequired[bool]
     # maximum bytes of each stream in the response (default 1 MiB)
     output_max: NotRequired[Union[float, str]]

@@ -809,7 +809,7 @@ export interface ExecRequest {
   name?: string;
   /** respond when the command has started, not when it has ended */
   background?: boolean;
-  /** take no step for the command: the next step has its changes, if it leaves any */
+  /** the command is part of another action, such as a review: take no step for it, and leave it out of lists and events; the next step has its changes, if it leaves any */
   no_step?: boolean;
   /** maximum bytes of each stream in the response (default 1 MiB) */
   output_max?: number | string;
@@ -1890,7 +1890,7 @@ export interface Operations {
   /** Run a command. The response is one JSON result; with Accept: application/x-ndjson or text/event-stream it is a stream of the events start, stdout, stderr, gap and exit */
   exec: { params: { machine: string; output?: boolean }; body: ExecRequest; answer: Result; event: ExecEvent };
   /** List the commands of a machine, newest first */
-  exec_list: { params: { machine: string; state?: string; limit?: number; cursor?: string }; body: undefined; answer: Execs; event: never };
+  exec_list: { params: { machine: string; state?: string; all?: boolean; limit?: number; cursor?: string }; body: undefined; answer: Execs; event: never };
   /** Show one command */
   exec_show: { params: { machine: string; exec: string }; body: undefined; answer: Exec; event: never };
   /** Kill a command and everything it started */

@@ -47,6 +47,13 @@ uint32_t execs_running(const struct live *l) {
     return l->execs->running;
 }
 
+uint32_t execs_shown(const struct live *l) {
+    uint32_t shown = l->execs->running;
+    for (const struct exec *x = l->execs->first; x; x = x->next)
+        shown -= x->runs && x->row.flags & EXEC_NO_STEP;
+    return shown;
+}
+
 uint32_t execs_busy(const struct live *l) {
     uint32_t busy = l->execs->running;
     for (const struct exec *x = l->execs->first; x; x = x->next)

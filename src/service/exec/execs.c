@@ -94,7 +94,7 @@ const char *service_exec_newest(struct service *s, const struct caller *who, con
     struct err err;
     struct live *l = live_find(s, who, machine, LIVE_ANY, &err);
     for (const struct exec *x = l ? l->execs->first : NULL; x; x = x->next)
-        if (x->runs && !(x->row.flags & EXEC_LAZY))
+        if (x->runs && !(x->row.flags & (EXEC_LAZY | EXEC_NO_STEP)))
             return x->row.argv;
     return NULL;
 }
@@ -106,7 +106,8 @@ int service_exec_list(struct service *s, const struct caller *who, const char *m
     struct exec_list list DEFER(exec_list_done) = {0};
     if (allow(who, SCOPE_READ, err) < 0 || machine_id_of(s, who, machine, id, err) < 0)
         return -1;
-    struct exec_filter filter = {.machine = id, .limit = r->limit};
+    struct exec_filter filter = {
+        .machine = id, .limit = r->limit, .without = r->all ? 0 : EXEC_NO_STEP};
     uint64_t before = 0;
     if (states_of(r->states, &filter.states, err) < 0)
         return -1;

@@ -15,8 +15,10 @@ static int write_started(void *arg, struct err *err) {
     const struct exec *x = arg;
     char json[64];
     snprintf(json, sizeof(json), "{\"exec\":\"%s\"}", x->row.id);
-    return store_exec_started(x->service->store, x->row.id, x->started_ms, x->row.pid, err) < 0
-               ? -1
+    if (store_exec_started(x->service->store, x->row.id, x->started_ms, x->row.pid, err) < 0)
+        return -1;
+    return x->row.flags & EXEC_NO_STEP
+               ? 0
                : event_put(x->service, x->row.owner, x->row.machine, "exec.started", json, err);
 }
 

@@ -22,7 +22,9 @@ void live_execs_free(struct live_execs *e);
 
 /* Commands, tools and programs that run in the machine. */
 uint32_t execs_running(const struct live *l);
-/* The same without those that only wait for their caller (EXEC_LAZY). */
+/* The same without those that are part of another action (EXEC_NO_STEP). */
+uint32_t execs_shown(const struct live *l);
+/* Commands, tools and programs without those that only wait for their caller (EXEC_LAZY). */
 uint32_t execs_busy(const struct live *l);
 
 /* Call it when the machine has ended: the outcome of its running commands becomes unknown. */

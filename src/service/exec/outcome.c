@@ -22,6 +22,8 @@ static void count_output(const struct exec *x, struct exec_row *row) {
 int exec_row_put_end(struct service *s, const struct exec_row *row, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(1024);
     struct jot j = JOT(&text);
+    if (row->flags & EXEC_NO_STEP)
+        return 0;
     jot_object(&j, NULL);
     jot_string(&j, "exec", row->id);
     jot_string(&j, "state", exec_state_name(row->state));
