@@ -97,6 +97,7 @@ function MachineList() {
           rows={rows}
           columns={columns}
           id={(m) => m.id}
+          name={(m) => shown(m.name || m.id)}
           open={(m) => go(["machines", m.id])}
           selected={selected}
           select={setSelected}

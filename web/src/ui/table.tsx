@@ -15,6 +15,7 @@ interface Props<T> {
   rows: T[];
   columns: Column<T>[];
   id: (row: T) => string;
+  name?: (row: T) => string; // what its check box selects, in words
   open?: (row: T) => void;
   selected?: Set<string>;
   select?: (selected: Set<string>) => void;
@@ -51,7 +52,7 @@ function useVisible(count: number) {
   return { ref, first: Math.min(range.first, count), end: Math.min(range.end, count) };
 }
 
-export function Table<T>({ label, rows, columns, id, open, selected, select }: Props<T>) {
+export function Table<T>({ label, rows, columns, id, name = id, open, selected, select }: Props<T>) {
   const { ref, first, end } = useVisible(rows.length);
   const [focus, setFocus] = useState(0);
   const template = `${select ? "2rem " : ""}${columns.map(widthOf).join(" ")}`;
@@ -122,7 +123,7 @@ export function Table<T>({ label, rows, columns, id, open, selected, select }: P
                 <span role="gridcell" onClick={(e) => e.stopPropagation()}>
                   <input
                     type="checkbox"
-                    aria-label={`Select ${id(row)}`}
+                    aria-label={`Select ${name(row)}`}
                     checked={selected!.has(id(row))}
                     onChange={() => toggle(id(row))}
                   />

@@ -104,7 +104,9 @@ export function MachinePage({ id }: { id: string }) {
       {warnings.map((text) => <div class="warning" key={text}>{text}</div>)}
       <Facts machine={machine} />
       <Tabs tabs={tabs} at={tab.name} pick={(name) => go(["machines", id], { tab: name }, true)} />
-      <tab.show machine={machine} path={path} />
+      <div role="tabpanel" aria-labelledby={`tab-${tab.name}`}>
+        <tab.show machine={machine} path={path} />
+      </div>
     </>
   );
 }
