@@ -3,9 +3,11 @@ import contextlib
 import http.client
 import json
 import os
+import pathlib
 import random
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -14,6 +16,9 @@ import pytest
 from carrel import PROGRAM, signal_all, spawner_pids
 from daemon import Daemon, Refused, TcpClient, free_port
 from qemu import qemu_of, files_of
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "console"))
+from browser import Browser, BrowserError, missing  # noqa: E402
 
 BOOT_S = 300  # as the daemon, which waits long for a kernel on a busy host
 
@@ -180,15 +185,40 @@ def asked(daemon, machine):
     return x, item["id"]
 
 
+def approve(daemon, machine, question):
+    """In the page of the console where there is a browser; else over the API."""
+    if missing():
+        with contextlib.closing(daemon.connect(timeout=BOOT_S)) as c:
+            daemon.post(f"/v1/pending/{question}", {"decision": "approve"}, connection=c)
+        return
+    browser = Browser()
+    try:
+        tab = browser.open(daemon.post("/console/link")["url"])
+        tab.click("nav a:has-text('Approvals')")
+        tab.click(".pending:not([aria-busy=true]):has-text('it needs mount') button:text('Approve and move')")
+        tab.reads("All processes of the machine end")
+        assert daemon.get(f"/v1/machines/{machine}")["kind"] == "box"
+        tab.click("dialog button:text('Move')")
+        for _ in range(BOOT_S // 30):
+            with contextlib.suppress(BrowserError):
+                tab.reads("The machine is a vm now.")
+                break
+        tab.gone(".pending:not(.ended)")
+        tab.evaluate(f"location.hash = '#/machines/{machine}'")
+        tab.click("summary:text('Details')")
+        tab.shown(".facts dd:text-is('vm')")
+        tab.done()
+    finally:
+        browser.stop()
+
+
 def test_a_program_asks_for_the_move_and_the_owner_decides(daemon):
     m = daemon.machine(name="asks")
     x, question = asked(daemon, m)
     daemon.post(f"/v1/pending/{question}", {"decision": "deny"})
     assert daemon.wait(m, x)["status"] == 1 and daemon.get(f"/v1/machines/{m}")["kind"] == "box"
     x, question = asked(daemon, m)
-    c = daemon.connect(timeout=BOOT_S)
-    daemon.post(f"/v1/pending/{question}", {"decision": "approve"}, connection=c)
-    c.close()
+    approve(daemon, m, question)
     assert daemon.get(f"/v1/machines/{m}")["kind"] == "vm" and daemon.wait(m, x)["reason"] == "killed"
     assert not [p for p in daemon.get("/v1/pending")["pending"] if p["machine"] == m]
     assert "only a box can become a vm" in daemon.exec(m, "carrel move 'it needs mount' 2>&1")["stdout"]
