@@ -98,6 +98,7 @@ def test_tab_and_enter_after_a_desktop_that_ends_press_no_button(tab, daemon):
     tab.key("b")
     tab.key("Enter")  # in the middle of a word
     tab.shown(".keys-off")
+    tab.shown(".pending.current:not(.fresh)")
     daemon.until(lambda: tab.key("Shift") or tab.waitForTimeout(1100) or tab.key("Enter") or not tab.count(".keys-off"))
     tab.key("a")
     daemon.until(lambda: not waits(daemon, request))  # the control: these are the keys
@@ -169,6 +170,46 @@ def test_a_key_never_decides_about_a_request_that_moved_into_place(tab, daemon):
     tab.shown(f".pending.current:has-text('{other}')")
     tab.key("d")
     tab.gone(".pending")  # the control
+
+
+HELD = "document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'a', repeat: true, bubbles: true }))"
+# The second press of a key, when the page has just marked the next request.
+TWICE = """new MutationObserver((_, self) => {
+    if (!document.querySelector('.pending.current.fresh')?.textContent.includes('b.invalid')) return;
+    self.disconnect();
+    setTimeout(() => document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'a', bubbles: true })), 100);
+}).observe(document.querySelector('main'), { childList: true, subtree: true, attributes: true })"""
+
+
+def test_a_key_that_is_held_or_pressed_twice_decides_about_one_request(tab, daemon):
+    boxes = {host: net_box(daemon) for host in ("a.invalid", "b.invalid")}
+    first, second = (asks(daemon, box, host) for host, box in boxes.items())
+    tab.evaluate("location.hash = '#/approvals'")
+    tab.shown(".pending.current:not(.fresh):has-text('a.invalid')")
+    tab.shown(".pending:has-text('b.invalid')")
+    tab.evaluate(TWICE)
+    tab.key("a")
+    tab.reads("Nothing was decided: another request was marked")
+    tab.shown(".pending.current:not(.fresh):has-text('b.invalid')")
+    for _ in range(3):
+        tab.evaluate(HELD)
+    tab.waitForTimeout(300)  # long enough for a decision to reach the daemon
+    assert (waits(daemon, first), waits(daemon, second)) == (False, True)
+    tab.key("a")
+    daemon.until(lambda: not waits(daemon, second))  # the control
+
+
+def test_the_request_that_a_key_decides_about_is_in_view(tab, daemon):
+    hosts = [f"{c}.invalid" for c in "abcdefgh"]
+    box = net_box(daemon)
+    for host in hosts:
+        asks(daemon, box, host)
+    tab.evaluate("location.hash = '#/approvals'")
+    tab.until("document.querySelectorAll('.pending').length === 8")
+    for _ in hosts:
+        tab.key("j")
+    tab.shown(".pending.current:has-text('h.invalid')")
+    tab.until("document.querySelector('.current').getBoundingClientRect().bottom <= innerHeight + 1")
 
 
 def test_a_link_to_an_endless_file_is_not_read(tab, daemon, box):

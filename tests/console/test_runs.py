@@ -19,6 +19,14 @@ def start(daemon, *turns, **more):
     return daemon.post("/v1/runs", {"task": "t", "model": "rehearsal/r", "script": json.dumps({"turns": turns}), **more})["id"]
 
 
+# The second click of a double click, in the instant in which another question is there.
+AGAIN = """new MutationObserver((_, self) => {
+    if (!document.querySelector('.question')?.textContent.includes('delete')) return;
+    self.disconnect();
+    document.querySelector('.question .bar button').dispatchEvent(new MouseEvent('click', { bubbles: true, detail: 2 }));
+}).observe(document.querySelector('main'), { childList: true, subtree: true, characterData: true })"""
+
+
 def test_a_run_is_started_followed_and_exported(tab, daemon):
     visit(tab, "runs")
     tab.click("text=Start a run")
@@ -64,10 +72,27 @@ def test_a_question_of_a_run_is_answered(tab, daemon):
     visit(tab, "runs", run)
     tab.shown(".plan .doing:has-text('ask')")
     tab.shown(".question:has-text('Which <i>colour</i>?')")
-    tab.click(".question button:text('blue')")
+    tab.click(".question[aria-busy=false] button:text('blue')")
     tab.shown(".report")
     tab.gone(".question")
     assert "blue" in daemon.request("GET", f"/v1/runs/{run}/transcript", raw=True).decode()
+
+
+def test_what_was_meant_for_one_question_answers_no_other(tab, daemon):
+    """A model can ask something else, with the same options, at the moment in which the user presses."""
+    asks = [{"tool": "ask", "arguments": {"question": q, "options": ["yes"]}} for q in ("May I look?", "May I delete all\u202e?")]
+    run = start(daemon, {"turn": 0, "calls": asks[:1]}, {"turn": 1, "calls": asks[1:]}, {"calls": [finish()]})
+    visit(tab, "runs", run)
+    tab.fill(".question textarea", "look, but touch nothing")
+    tab.shown(".question[aria-busy=false]:has-text('May I look?')")
+    tab.evaluate(AGAIN)
+    tab.click(".question button:text('yes')")
+    tab.reads("Nothing was answered")
+    tab.shown(r".question:has-text('May I delete all\\u202e?')")
+    assert tab.inputValue(".question textarea") == ""
+    assert daemon.get(f"/v1/runs/{run}")["question"]["question"].startswith("May I delete")
+    tab.click(".question[aria-busy=false] button:text('yes')")  # the control
+    tab.shown(".report")
 
 
 def test_many_tries_are_shown_side_by_side_and_leave_the_page_usable(tab, daemon):
@@ -94,7 +119,7 @@ def test_a_run_goes_on_in_the_page_after_a_restart_of_the_daemon(tab, daemon):
     daemon.restart(hard=True)
     tab.click("button:text('Resume')")
     tab.fill(".question textarea", "yes")
-    tab.click(".question button:text('Answer')")
+    tab.click(".question[aria-busy=false] button:text('Answer')")
     tab.shown(".report")
 
 
@@ -111,7 +136,7 @@ def test_a_reload_in_the_middle_keeps_what_waits(tab, daemon):
     tab.fill(".question textarea", "half of an ans")
     tab.reload()
     tab.fill(".question textarea", "yes")
-    tab.click(".question button:text('Answer')")
+    tab.click(".question[aria-busy=false] button:text('Answer')")
     tab.shown(".report")
 
 
@@ -124,6 +149,7 @@ def test_a_held_request_is_refused_or_allowed_always(tab, daemon):
         visit(tab, "approvals")
         tab.shown(".pending pre:has-text('GET http://a.invalid:80/path?x=1')")
         tab.shown(".pending:has-text('allow GET http://a.invalid:80/path?x=1')")
+        tab.shown(".pending.current:not(.fresh)")
         tab.key(press)
         tab.gone(".pending")
         assert len(daemon.get(f"/v1/machines/{machine}/net")["rules"]) == rules
@@ -182,6 +208,7 @@ def test_a_program_asks_that_its_machine_becomes_a_vm(tab, daemon):
     tab.click(".pending:not([aria-busy=true]) button:text('Approve and move')")
     tab.shown(f"dialog:has-text('Make {machine} a vm')")
     tab.click("dialog button:text('Cancel')")
+    tab.shown(".pending.current:not(.fresh)")
     tab.key("d")
     tab.gone(".pending")
     daemon.until(lambda: daemon.get(f"/v1/machines/{machine}/execs/{x}")["state"] == "exited")

@@ -8,10 +8,15 @@ import { Act, Badge, Empty, Loading, Problem } from "../ui/basics";
 import { bytes, duration, shown, shownText } from "../ui/format";
 import { confirmDialog } from "../ui/dialog";
 import { useKeys } from "../ui/keys";
-import { useInside, useSteady } from "../ui/steady";
+import { STEADY_MS, useGuard, useInside } from "../ui/steady";
 import { toast, toastError } from "../ui/toast";
 
 const ENDED_MAX = 100; // that stay in the list
+const AGAIN = "Look at the request, and press again.";
+const SAID = {
+  list: `Nothing was decided: the list moved just before you pressed. ${AGAIN}`,
+  mark: `Nothing was decided: another request was marked just before you pressed the key. ${AGAIN}`,
+};
 
 interface Row {
   item: PendingItem;
@@ -130,8 +135,8 @@ function Fate({ item, ended }: Row) {
   );
 }
 
-function Item({ item, ended, current }: Row & { current: boolean }) {
-  const kind = `${current ? "current" : ""} ${ended ? "ended" : ""}`;
+function Item({ item, ended, current, fresh }: Row & { current: boolean; fresh: boolean }) {
+  const kind = `${current ? "current" : ""} ${current && fresh ? "fresh" : ""} ${ended ? "ended" : ""}`;
   return (
     <section class={`panel pending ${kind}`} aria-label={pendingText(item)} aria-current={current}>
       <div class="bar">
@@ -160,38 +165,45 @@ function Item({ item, ended, current }: Row & { current: boolean }) {
 export function Approvals() {
   const [at, setAt] = useState(""); // the id of a request, so that another one in its place is not meant
   const list = useRef<HTMLDivElement>(null);
-  const steady = useSteady(list);
   const rows = useRows(pending.value, useInside(list));
   useEffect(machinesWatch, []);
   const items = pending.value;
   const current = items?.findIndex((p) => p.id === at) ?? -1;
   const item = items?.[current];
-  const move = (by: number) => setAt(items?.[Math.max(0, Math.min(current + by, items.length - 1))]?.id ?? "");
-  const next = () => setAt(pending.value?.find((p) => !p.approved)?.id ?? "");
+  const [fresh, setFresh] = useState(false); // the page has just marked it, so the user has not looked at it yet
+  const markNext = (id: string) => {
+    setFresh(true);
+    setAt(id);
+  };
+  const move = (by: number) => {
+    setFresh(false);
+    setAt(items?.[Math.max(0, Math.min(current + by, items.length - 1))]?.id ?? "");
+  };
+  const next = () => markNext(pending.value?.find((p) => !p.approved)?.id ?? "");
   useEffect(() => {
-    if (!at && items?.length) setAt(items[0]!.id);
+    if (!at && items?.length) markNext(items[0]!.id);
   }, [at, items]);
+  useEffect(() => list.current?.querySelector(".current")?.scrollIntoView({ block: "nearest" }), [at]);
+  useEffect(() => {
+    if (!fresh) return;
+    const timer = setTimeout(() => setFresh(false), STEADY_MS);
+    return () => clearTimeout(timer);
+  }, [fresh, at]);
   const act = (how: Decision, said: string) => () => {
+    if (item && fresh) return toast(SAID.mark, "bad");
     if (item?.moves && how.decision === "approve") return how.always ? undefined : approveMove(item);
     const refuses = item?.moves && how.decision === "deny";
     const fits = item && (refuses || (!item.approved && item.protocol !== "question" && !(how.always && !item.always)));
     if (fits) send(item, how, said).then(next, toastError);
   };
   useKeys([
-    { keys: "j", what: "Next request", run: () => move(1) },
-    { keys: "k", what: "Previous request", run: () => move(-1) },
+    { keys: "j", what: "Next request", repeats: true, run: () => move(1) },
+    { keys: "k", what: "Previous request", repeats: true, run: () => move(-1) },
     { keys: "a", what: "Approve the request once", run: act({ decision: "approve" }, "Approved.") },
     { keys: "A", what: "Approve it always", run: act({ decision: "approve", always: true }, "Approved.") },
     { keys: "d", what: "Refuse the request", run: act({ decision: "deny" }, "Refused.") },
   ]);
-  // A click that comes from a key means what has the focus, wherever it is.
-  const guard = (e: MouseEvent) => {
-    const pressed = (e.target as Element).closest("button");
-    const row = pressed?.closest(".pending");
-    if (!row || e.detail === 0 || steady(row)) return;
-    e.stopPropagation();
-    toast("Nothing was decided: the list moved just before you pressed. Look at the request, and press again.", "bad");
-  };
+  const guard = useGuard(list, SAID.list);
   const notify = async () => {
     if (!(await notifySet(!notifies.value))) toast("This browser does not allow notifications here: allow them in its settings of this site.", "bad");
   };
@@ -207,7 +219,7 @@ export function Approvals() {
         <Empty>Nothing waits. A request waits here if a network rule of its machine has the action “ask”.</Empty>
       )}
       <div ref={list} onClickCapture={guard}>
-        {rows.map((row) => <Item key={row.item.id} {...row} current={row.item.id === at && !row.ended} />)}
+        {rows.map((row) => <Item key={row.item.id} {...row} current={row.item.id === at && !row.ended} fresh={fresh} />)}
       </div>
       <Problem error={pendingError.value ?? undefined} />
     </>

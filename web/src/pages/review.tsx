@@ -36,6 +36,7 @@ interface Known extends Detail {
 }
 
 const REFRESH_MS = 3000;
+const RECORDS_MAX = 1000; // of the journal that are read: some 500 freezes
 
 const isOpen = (row: Known) => row.state === "pending" || row.state === "returned";
 
@@ -54,10 +55,17 @@ function findObsolete(all: Iterable<Known>): void {
   }
 }
 
-/** All change sets, newest first, with what the journal says about them. */
-async function known(): Promise<Known[]> {
+interface Sets {
+  rows: Known[];
+  cut: boolean; // there may be older ones
+}
+
+/** The change sets, newest first, with what the journal says about them. */
+async function known(): Promise<Sets> {
   const all = new Map<string, Known>();
-  for await (const r of jsonLines<AuditRecord>("GET", "/v1/audit?verb=review&tail=1000")) {
+  let records = 0;
+  for await (const r of jsonLines<AuditRecord>("GET", `/v1/audit?verb=review&tail=${RECORDS_MAX}`)) {
+    records++;
     const detail = (r.detail ?? {}) as Detail;
     if (r.verb === "review.return")
       for (const row of all.values()) if (row.machine === r.machine && row.state === "pending") row.state = "returned";
@@ -69,7 +77,7 @@ async function known(): Promise<Known[]> {
     else if (row && r.kind === "result") row.state = r.verb === "review.ship" ? "shipped" : "undone";
   }
   findObsolete(all.values());
-  return [...all.values()].reverse();
+  return { rows: [...all.values()].reverse(), cut: records >= RECORDS_MAX };
 }
 
 const isReview = (e: HostEvent) => e.type.startsWith("changeset.");
@@ -130,7 +138,7 @@ function Freeze() {
 function ReviewList() {
   useEffect(machinesWatch, []);
   const { data: all, error } = useLoad(known, [], isReview);
-  const data = all?.filter((k) => !k.instead);
+  const data = all?.rows.filter((k) => !k.instead);
   return (
     <>
       <div class="bar"><h1>Review</h1></div>
@@ -141,6 +149,11 @@ function ReviewList() {
       {data?.length === 0 && <Empty>No change set was frozen yet.</Empty>}
       {data && data.length > 0 && (
         <Table label="Change sets" rows={data} columns={columns} id={(k) => k.changeset} open={(k) => go(["review", k.changeset])} />
+      )}
+      {all?.cut && (
+        <p class="warning" role="status">
+          Only the newest {RECORDS_MAX} records of reviews were read. For older change sets: <code>carrel audit --verb review</code>
+        </p>
       )}
     </>
   );
@@ -192,13 +205,13 @@ function ReviewOne({ subject }: { subject: string }) {
   const { data, error, reload } = useLoad(
     async (signal) => (ready ? reviewsRead((await order({ machine: subject }, signal)).output) : undefined), [subject, ready]);
   const sets = useLoad(known, [], isReview);
-  const knownOf = (id: string) => sets.data?.find((k) => k.changeset === id);
+  const knownOf = (id: string) => sets.data?.rows.find((k) => k.changeset === id);
   const machine = data?.[0]?.machine ?? (subject.startsWith("m-") ? subject : "");
   const comment = () => openDialog((close) => <Comment machine={machine} close={close} />);
   useEffect(machinesWatch, []);
   useKeys([
-    { keys: "j", what: "Next file", run: () => step(1) },
-    { keys: "k", what: "Previous file", run: () => step(-1) },
+    { keys: "j", what: "Next file", repeats: true, run: () => step(1) },
+    { keys: "k", what: "Previous file", repeats: true, run: () => step(-1) },
     { keys: "x", what: "Pick or leave the file", run: () => press(".bar > input") },
     { keys: "o", what: "Open or close the file", run: () => press(".fold") },
     { keys: "u", what: "One column or two", run: () => setSides(!sides) },

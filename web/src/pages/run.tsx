@@ -7,6 +7,7 @@ import { Act, Badge, Field, Loading, Problem } from "../ui/basics";
 import { FormDialog, openDialog } from "../ui/dialog";
 import { count, duration, shown, shownText, time } from "../ui/format";
 import { useLoad } from "../ui/load";
+import { useGuard } from "../ui/steady";
 import { type Call, type Conversation, conversationAdd, conversationNew, type Entry, type RunEvent,
   type Try } from "./transcript";
 import { type Run, stateKind } from "./run_types";
@@ -204,20 +205,18 @@ function TryView({ row, number }: { row: Try; number: number }) {
   );
 }
 
-function Question({ run, done }: { run: Run; done: () => void }) {
+type Asked = NonNullable<Run["question"]>;
+
+function QuestionForm({ run, asked, done }: { run: Run; asked: Asked; done: () => void }) {
   const [text, setText] = useState("");
-  const asked = run.question;
-  if (!asked) return null;
   const send = (action: string, answer?: string) => async () => {
     await api.post(at`/v1/runs/${run.id}/answer`, { question: asked.id, action, ...(answer === undefined ? {} : { answer }) });
-    setText("");
     done();
   };
-  if (!asked.question) return <p class="warning">The run waits for an <a href={href(["approvals"])}>approval</a>.</p>;
   return (
     <section class="panel question" role="alert" aria-label="Question">
       <h2>The run asks</h2>
-      <p class="text">{asked.question}</p>
+      <p class="text">{shownText(asked.question ?? "")}</p>
       <div class="bar">{asked.options?.map((c) => <Act key={c} run={send("accept", c)}>{shown(c)}</Act>)}</div>
       <Field label="Your answer">
         <textarea rows={2} value={text} onInput={(e) => setText(e.currentTarget.value)} />
@@ -225,6 +224,19 @@ function Question({ run, done }: { run: Run; done: () => void }) {
       <Act class="primary" off={!text.trim()} run={send("accept", text)}>Answer</Act>{" "}
       <Act run={send("decline")}>Decline</Act>
     </section>
+  );
+}
+
+/** A new question has a form of its own: what was typed or pressed for the one before is not for it. */
+function Question({ run, done }: { run: Run; done: () => void }) {
+  const asked = run.question;
+  const list = useRef<HTMLDivElement>(null);
+  const guard = useGuard(list, "Nothing was answered: the question came just before you pressed. Read it, and press again.");
+  return (
+    <div ref={list} onClickCapture={guard}>
+      {asked && !asked.question && <p class="warning">The run waits for an <a href={href(["approvals"])}>approval</a>.</p>}
+      {asked?.question && <QuestionForm key={asked.id} run={run} asked={asked} done={done} />}
+    </div>
   );
 }
 

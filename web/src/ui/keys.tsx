@@ -6,6 +6,7 @@ import { Dialog, openDialog } from "./dialog";
 interface Shortcut {
   keys: string; // "r", or "g m" for two keys in a row
   what: string;
+  repeats?: boolean; // while the key is held down
   run: () => void;
 }
 
@@ -92,7 +93,7 @@ export function keysStart(): void {
     const row = shortcuts.get(both) ?? shortcuts.get(e.key);
     first = row ? "" : e.key;
     firstAt = Date.now();
-    if (!row) return;
+    if (!row || (e.repeat && !row.repeats)) return;
     if (typedIsGone()) {
       off.value = true;
       return;

@@ -2,8 +2,9 @@
 // there before, so it does not count.
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { toast } from "./toast";
 
-const STEADY_MS = 700; // longer than a click that has begun can be held back
+export const STEADY_MS = 700; // longer than a click that has begun can be held back
 
 interface Place {
   top: number;
@@ -48,6 +49,19 @@ export function useSteady(list: RefObject<HTMLElement | null>): (row: Element) =
   return (row) => {
     look();
     return row.getAttribute("aria-busy") === "false";
+  };
+}
+
+/** A handler of the clicks in the list: it stops those on the buttons of a row that is not steady, and says so. */
+export function useGuard(list: RefObject<HTMLElement | null>, said: string): (e: MouseEvent) => void {
+  const steady = useSteady(list);
+  return (e) => {
+    const pressed = (e.target as Element).closest("button");
+    const row = pressed && [...(list.current?.children ?? [])].find((one) => one.contains(pressed));
+    // A click that comes from a key means what has the focus, wherever it is.
+    if (!row || e.detail === 0 || steady(row)) return;
+    e.stopPropagation();
+    toast(said, "bad");
   };
 }
 
