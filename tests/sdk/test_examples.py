@@ -25,7 +25,7 @@ def model(request):
     m.end()
 
 
-def work(example, packages, model, npm_package, daemon, home):
+def work(example, packages, model, npm_package, daemon, home, node="node"):
     """The lines that the example prints; its machine is gone."""
     where = npm_packages(HERE / packages)
     shutil.rmtree(where / "node_modules/carrel", ignore_errors=True)
@@ -35,7 +35,7 @@ def work(example, packages, model, npm_package, daemon, home):
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "CARREL_RUN": str(daemon.run_dir), "MODEL": "a-model",
            "OPENAI_BASE_URL": base + "/v1", "OPENAI_API_KEY": KEY, "ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": KEY,
            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
-    done = subprocess.run(["node", f"{example}.mjs", "Write a note."], cwd=where, env=env, stdin=subprocess.DEVNULL, capture_output=True,
+    done = subprocess.run([node, f"{example}.mjs", "Write a note."], cwd=where, env=env, stdin=subprocess.DEVNULL, capture_output=True,
                           text=True, timeout=90 * PATIENCE)
     assert done.returncode == 0, done.stderr[-2000:]
     assert daemon.machines() == []
@@ -47,6 +47,12 @@ def test_an_agent_works_in_its_machine(example, packages, model, npm_package, da
     lines = work(example, packages, model, npm_package, daemon, tmp_path)
     assert lines == ["The note is written.", "added home/user/note"]
     assert any("from the machine" in str(r.body) and "exit status 0" in str(r.body) for r in model.requests)
+
+
+@pytest.mark.parametrize("example", ["langchain", "openai-agents"])
+@pytest.mark.parametrize("model", ["shell"], indirect=True)
+def test_an_agent_works_in_versions_of_node(example, model, npm_package, daemon, tmp_path, node):
+    assert work(example, "agents", model, npm_package, daemon, tmp_path, node) == ["The note is written.", "added home/user/note"]
 
 
 @pytest.mark.parametrize("model", ["shell"], indirect=True)
