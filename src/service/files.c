@@ -131,6 +131,7 @@ struct file_call {
     void *arg;
     uint16_t type;
     bool changes;
+    bool is_piece;              /* no step follows */
     union file_message message; /* copy, while the request waits for a step */
 };
 
@@ -147,7 +148,7 @@ static void answered(void *arg, const struct frame *frame, const struct err *err
         note_result(c->live->service, &c->who, &what, c->intent, err);
     }
     struct step_cause cause = {.kind = STEP_FILE, .what = c->path, .status = -1};
-    if (c->changes && !err)
+    if (c->changes && !c->is_piece && !err)
         steps_after(c->live, &cause);
     c->done(c->arg, frame, err);
     live_unref(c->live);
@@ -195,8 +196,9 @@ static void send_file(void *arg) {
     answered(c, NULL, &err);
 }
 
-void service_file(struct service *s, const struct caller *who, const char *machine, uint16_t type,
-                  const void *msg, const char *path, guest_reply_fn *done, void *arg) {
+static void file_start(struct service *s, const struct caller *who, const char *machine,
+                       uint16_t type, const void *msg, const char *path, bool is_piece,
+                       guest_reply_fn *done, void *arg) {
     const char *verb;
     uint64_t intent = 0;
     struct err err;
@@ -207,12 +209,23 @@ void service_file(struct service *s, const struct caller *who, const char *machi
     }
     struct file_call *c = xnew(struct file_call);
     *c = (struct file_call){l, *who, path ? verb : NULL, path, intent, done, arg, .type = type};
+    c->is_piece = is_piece;
     size_t size = message_size(type, &c->changes);
     memcpy(&c->message, msg, size);
     file_user_settle(l, &c->message.path.uid, &c->message.path.gid);
     live_ref(l);
     idle_touch(&l->idle, loop_now_ms(s->loop));
     send_file(c);
+}
+
+void service_file(struct service *s, const struct caller *who, const char *machine, uint16_t type,
+                  const void *msg, const char *path, guest_reply_fn *done, void *arg) {
+    file_start(s, who, machine, type, msg, path, false, done, arg);
+}
+
+void service_file_piece(struct service *s, const struct caller *who, const char *machine,
+                        const struct msg_write *msg, guest_reply_fn *done, void *arg) {
+    file_start(s, who, machine, MSG_WRITE, msg, NULL, true, done, arg);
 }
 
 struct watch_call {

@@ -207,3 +207,14 @@ def test_range_of_a_large_file_and_of_a_packed_answer(sandbox):
     assert got == 206 and body == whole[1000001:4000001]
     got, fields, body = sandbox.call_raw("GET", target("large"), headers={"Range": "bytes=1-2", "Accept-Encoding": "gzip"})
     assert (got, fields["Content-Encoding"]) == (200, "gzip") and gzip.decompress(body) == whole
+
+
+def test_a_large_upload_is_one_change_of_the_machine(sandbox):
+    """A step after each piece would hold a copy of the file each, until the disk is full."""
+    steps = lambda: len(sandbox.daemon.get(f"/v1/machines/{sandbox.machine}/steps")["steps"])  # noqa: E731
+    before = steps()
+    octets = {"Content-Type": "application/octet-stream"}
+    assert sandbox.call_raw("POST", "/files?path=large", b"z" * 8_000_000, octets)[0] == 200
+    assert sandbox.run("wc -c <large").stdout == b"8000000\n"
+    sandbox.daemon.until(lambda: steps() > before)  # the control
+    assert steps() - before <= 4

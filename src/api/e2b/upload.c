@@ -17,6 +17,7 @@
 #include "base/defer.h"
 #include "io/gzip.h"
 #include "io/http_uri.h"
+#include "service/files.h"
 
 enum { PACKED_MAX = 1 << 20, WAITING_MAX = 256 << 10, FILES_MAX = 1000 };
 
@@ -198,7 +199,10 @@ static void file_write(struct upload *u, const void *bytes, size_t n, bool first
                                 .path = {u->path, (uint32_t)strlen(u->path)},
                                 .data = u->data};
     u->busy = true;
-    envd_file(u->call, MSG_WRITE, &m, first ? u->path : NULL, file_written, u);
+    if (first)
+        envd_file(u->call, MSG_WRITE, &m, u->path, file_written, u);
+    else
+        service_file_piece(u->call->service, &u->call->who, u->call->machine, &m, file_written, u);
 }
 
 static void target_seen(void *arg, const struct frame *frame, const struct err *err) {
