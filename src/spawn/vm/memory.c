@@ -361,12 +361,12 @@ static void saving_leave(struct spawner *s, struct vm_saving *v) {
         saving_free(s, v);
 }
 
-/* run: what the process does. */
-static int saving_start(struct spawner *s, struct box *box, struct memory_job *job,
-                        void (*run)(struct memory_job *j), struct vm_saving **ret) {
+/* run: what the process does. Returns NULL with errno if there is no process. */
+static struct vm_saving *saving_start(struct spawner *s, struct box *box, struct memory_job *job,
+                                      void (*run)(struct memory_job *j)) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-        return -errno;
+        return NULL;
     pid_t pid = fork();
     if (pid == 0) {
         job->sock = ends[1];
@@ -380,22 +380,23 @@ static int saving_start(struct spawner *s, struct box *box, struct memory_job *j
             kill(pid, SIGKILL);
         while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
-        return -e;
+        errno = e;
+        return NULL;
     }
-    *ret = xnew(struct vm_saving);
-    **ret = (struct vm_saving){
+    struct vm_saving *v = xnew(struct vm_saving);
+    *v = (struct vm_saving){
         .next = s->savings, .box = box, .pid = pid, .pidfd = pidfd, .sock = ends[0]};
-    s->savings = *ret;
-    return 0;
+    s->savings = v;
+    return v;
 }
 
 static void saving_repair(struct spawner *s, struct box *box) {
     struct memory_ends e;
-    struct vm_saving *v;
     if (!memory_find_ends(s, box, &e))
         return;
     struct memory_job job = {.out = -1, .qmp = e.qmp, .control = e.control};
-    if (saving_start(s, box, &job, memory_repair, &v) == 0) {
+    struct vm_saving *v = saving_start(s, box, &job, memory_repair);
+    if (v) {
         v->repairs = true;
         saving_leave(s, v);
     }
@@ -411,7 +412,6 @@ static int memory_start(struct spawner *s, struct box *box, int client, int out,
                         struct err *err) {
     struct memory_ends e;
     struct memory_job job = {.out = out, .max_bytes = max_bytes};
-    struct vm_saving *v;
     struct stat st;
     vm_memory_begin(&job.head);
     if (fstat(out, &st) < 0 || !S_ISREG(st.st_mode))
@@ -423,10 +423,12 @@ static int memory_start(struct spawner *s, struct box *box, int client, int out,
     }
     job.qmp = e.qmp;
     job.control = e.control;
-    int r = saving_start(s, box, &job, memory_run, &v);
+    struct vm_saving *v = saving_start(s, box, &job, memory_run);
+    if (!v)
+        err_sys(err, "cannot save the memory of machine '%s'", box->id);
     ends_close(&e);
-    if (r < 0)
-        return err_num(err, r, "cannot save the memory of machine '%s'", box->id);
+    if (!v)
+        return -1;
     v->client = client;
     v->dev = st.st_dev;
     v->ino = st.st_ino;
