@@ -16,11 +16,12 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/console/browser.h"
+#include "cli/console/output.h"
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/table.h"
 
-enum { POLL_MS = 300, OUTPUT_MAX = 4 << 20, SHIP_WORDS = 200, ORDER_LIST_MAX = 60 };
+enum { POLL_MS = 300, SHIP_WORDS = 200, ORDER_LIST_MAX = 60 };
 
 struct console_options {
     bool link, print, json, help;
@@ -118,6 +119,7 @@ struct ship_words {
     const char *v[SHIP_WORDS];
     size_t count;
     char from[4200];
+    bool json; /* it prints reviews, an object on each line */
 };
 
 static void ship_lists(struct ship_words *w, const json_t *order, const char *name,
@@ -147,6 +149,7 @@ static int ship_order(struct ship_words *w, const json_t *order, struct err *err
     } else if (json_is_true(json_object_get(order, "yes"))) {
         w->v[w->count++] = "--yes";
     } else if (!json_is_true(json_object_get(order, "text"))) {
+        w->json = true;
         w->v[w->count++] = "--json";
     }
     if (*undo)
@@ -177,6 +180,7 @@ static int ship_run(const struct ship_words *w, struct buf *ret, struct err *err
     int ends[2], status = 0;
     char piece[16384];
     ssize_t n;
+    bool fits = true;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return err_sys(err, "cannot make a pipe");
     pid_t pid = fork();
@@ -184,25 +188,35 @@ static int ship_run(const struct ship_words *w, struct buf *ret, struct err *err
         ship_child(w, ends[1]);
     close(ends[1]);
     while (pid > 0 && (n = read(ends[0], piece, sizeof(piece))) > 0)
-        if (!buf_add(ret, piece, (size_t)n))
-            continue; /* the rest is read and dropped, so that the program can end */
+        fits = fits && buf_add(ret, piece, (size_t)n); /* the rest is read, so that it can end */
     close(ends[0]);
     if (pid < 0 || waitpid(pid, &status, 0) < 0)
         return err_sys(err, "cannot run carrel ship");
+    if (!fits && w->json)
+        return err_set(err, ERR_LIMIT, "the review is too long for the console: use carrel ship");
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* What `carrel ship` printed, as text for the page; ends the order if it cannot be shown. */
+static int output_text(const struct ship_words *w, const struct buf *all, json_t **ret,
+                       struct err *err) {
+    struct buf part DEFER(buf_done) = BUF(OUTPUT_SENT_MAX + 1);
+    if ((w->json ? output_fit_reviews : output_fit_text)(all, OUTPUT_SENT_MAX, &part, err) < 0)
+        return -1;
+    *ret = json_stringn(part.len ? part.data : "", part.len);
+    return *ret ? 0 : err_set(err, ERR_INTERNAL, "the output of carrel ship is not UTF-8");
 }
 
 static int order_run(struct client *c, const json_t *answer, struct err *err) {
     struct ship_words words = {.count = 0};
-    struct buf output DEFER(buf_done) = BUF(OUTPUT_MAX);
+    struct buf output DEFER(buf_done) = BUF(OUTPUT_READ_MAX);
     const json_t *order = json_object_get(answer, "order");
     bool ships = json_is_true(json_object_get(order, "yes"));
+    json_t *text = NULL;
     struct err bad;
     int status = ship_order(&words, order, &bad) < 0 ? -1 : ship_run(&words, &output, &bad);
-    json_t *text = json_stringn(output.len ? output.data : "", output.len);
-    if (status < 0 || !text) {
-        json_decref(text);
-        text = json_string(status < 0 ? bad.text : "the output of carrel ship is not UTF-8");
+    if (status < 0 || output_text(&words, &output, &text, &bad) < 0) {
+        text = json_sprintf("%s%s%s", bad.text, *bad.remedy ? ": " : "", bad.remedy);
         status = 125;
     }
     if (ships)
