@@ -434,12 +434,17 @@ int cmd_rename(int argc, char **argv) {
         err_remedy(&err, "see carrel rename --help");
         return cli_fail(&err);
     }
-    jot_object(&j, NULL);
-    jot_string(&j, "name", words[1]);
-    jot_end(&j, '}');
     char *machine DEFER_FREE = xstrdup(words[0]), *step = strchr(machine, '@');
     if (step)
         *step++ = '\0';
+    if (!*machine || (step && !*step)) {
+        err_set(&err, ERR_INVALID, *machine ? "no step given" : "no machine given");
+        err_remedy(&err, step ? "name a step as MACHINE@STEP, such as work@7" : "see `carrel ls`");
+        return cli_fail(&err);
+    }
+    jot_object(&j, NULL);
+    jot_string(&j, "name", words[1]);
+    jot_end(&j, '}');
     if (patch(machine, step, &body, flags.json, &err) < 0)
         return cli_fail(&err);
     cli_done(flags.quiet || flags.json,

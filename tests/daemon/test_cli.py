@@ -181,6 +181,7 @@ def test_set_and_rename(carrel, machine):
     assert carrel("show", "tour").returncode == 125
     assert json.loads(carrel("rename", "--json", "trip", "tour").stdout)["name"] == "tour"
     for words, says in ((["set", "tour"], b"carrel set requires an option: see carrel set --help"), (["set"], b"no machine given"), (["rename", "tour"], b"no new name given"),
+                        (["rename", "tour@", "x"], b"no step given: name a step as MACHINE@STEP"), (["rename", "@1", "x"], b"no machine given"),
                         (["set", "tour", "--mem", "1K"], b"--mem 1K: must be between 4M and 16T"), (["set", "tour", "x", "--mem", "1G"], b"unexpected argument 'x'")):
         done = carrel(*words)
         assert done.returncode == 125 and says in done.stderr, done
