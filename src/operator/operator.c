@@ -345,18 +345,25 @@ void operator_cancel(struct runs *o, const struct caller *who, const char *id, o
     transcript_close(&t);
 }
 
+static int runs_exists(struct runs *o, const struct caller *who, const char *id, struct err *err) {
+    struct run run DEFER(run_done) = {0};
+    struct transcript t = {.fd = -1};
+    int status = runs_load(o, who, id, &run, &t, err);
+    transcript_close(&t);
+    return status;
+}
+
 void operator_answer(struct runs *o, const struct caller *who, const char *id,
                      const struct run_answer *r, operator_fn *done, void *arg) {
     struct live_run *l;
     struct err err;
-    bool waits = false;
-    if (runs_find_live(o, who, SCOPE_RUN, id, &l, &err) < 0) {
+    if (runs_find_live(o, who, SCOPE_RUN, id, &l, &err) < 0 ||
+        (!l && runs_exists(o, who, id, &err) < 0)) {
         done(arg, NULL, &err);
         return;
     }
     for (size_t i = 0; l && i < MODEL_CALLS_MAX; i++) {
         struct acting *x = &l->acting[i];
-        waits |= x->asked != NULL;
         if (!x->asked || strcmp(x->question_id, r->question) != 0)
             continue;
         struct act *asked = TAKE(x->asked);
@@ -364,13 +371,9 @@ void operator_answer(struct runs *o, const struct caller *who, const char *id,
         live_answer(&l->run, l, done, arg);
         return;
     }
-    if (waits) {
-        err_set(&err, ERR_BUSY, "run '%s' no longer waits for an answer to question '%.40s'", id,
-                r->question);
-        err_remedy(&err, "read the run again: it asks another question now");
-    } else {
-        err_set(&err, ERR_INVALID, "run '%s' is not waiting for an answer", id);
-    }
+    err_set(&err, ERR_BUSY, "run '%s' does not wait for an answer to question '%.40s'", id,
+            r->question);
+    err_remedy(&err, "read the run again: it may have ended, or ask another question now");
     done(arg, NULL, &err);
 }
 

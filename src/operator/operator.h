@@ -72,7 +72,7 @@ struct run_answer {
     const char *action; /* accept, decline or cancel; NULL: accept */
     const char *answer;
 };
-/* `invalid`: the run has no question; `busy`: it has another question. */
+/* `busy`: the run does not wait for an answer to this question, now or any more. */
 void operator_answer(struct runs *o, const struct caller *who, const char *run,
                      const struct run_answer *r, operator_fn *done, void *arg);
 /* Approves or denies a call that is not in the plan. Allowed only from this host, or with the scope

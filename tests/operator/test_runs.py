@@ -269,8 +269,12 @@ def test_ask_waits_for_its_answer(runs):
     runs.daemon.post(f"/v1/runs/{r['id']}/answer", {"question": asked, "answer": "b"})
     runs.wait(r["id"], "ended")
     assert outcome(results(runs.transcript(r["id"]))[0]) == {"action": "accept", "answer": "b"}
-    with pytest.raises(Refused):
+    with pytest.raises(Refused) as late:
         runs.daemon.post(f"/v1/runs/{r['id']}/answer", {"question": asked, "answer": "b"})
+    assert (late.value.status, late.value.code) == (409, "busy")
+    with pytest.raises(Refused) as unknown:
+        runs.daemon.post("/v1/runs/r-01k9zzzzzzzzzzzzzzzzzzzzzz/answer", {"question": asked, "answer": "b"})
+    assert unknown.value.status == 404
 
 
 def test_an_answer_is_only_for_the_question_that_it_names(runs):
