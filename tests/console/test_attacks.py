@@ -154,6 +154,19 @@ def test_a_request_that_others_decide_keeps_its_place_while_the_pointer_is_there
     tab.gone(".pending.ended")
 
 
+def test_a_question_that_is_answered_elsewhere_says_so(tab, daemon, box):
+    daemon.background(box, ["carrel", "ask", "What is it called?"])
+    daemon.background(daemon.machine(), ["carrel", "ask", "May it go?"])
+    tab.evaluate("location.hash = '#/approvals'")
+    tab.until("document.querySelectorAll('.pending').length === 2")
+    tab.hover(".pending:has-text('called')")
+    for item in daemon.get("/v1/pending")["pending"]:
+        how = {"decision": "answer", "text": "Tom"} if "called" in item["question"] else {"decision": "deny"}
+        daemon.post(f"/v1/pending/{item['id']}", how)
+    tab.shown(".pending:has-text('called'):has-text('answered')")
+    tab.shown(".pending:has-text('May it go'):has-text('refused')")
+
+
 def test_a_key_never_decides_about_a_request_that_moved_into_place(tab, daemon):
     boxes = {host: net_box(daemon) for host in ("a.invalid", "b.invalid")}
     requests = {host: asks(daemon, box, host) for host, box in boxes.items()}

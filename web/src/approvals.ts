@@ -4,6 +4,7 @@ import { api, at } from "./api";
 import { onEvent, onReturn } from "./events";
 import type { HostEvent } from "./types";
 import { shown } from "./ui/format";
+import { TOGETHER_MS } from "./ui/load";
 
 export interface PendingItem {
   id: string;
@@ -99,6 +100,9 @@ export function pendingEnd(item: PendingItem): string {
   return ends.get(item.id) ?? (late ? "nobody decided in time" : "no longer waits");
 }
 
+const ways: Record<string, string> = { // by type of the event that says so
+  "net.approved": "approved", "net.refused": "refused", "machine.answered": "answered", "machine.refused": "refused",
+};
 const decided = { approve: "approved", deny: "refused", answer: "answered" };
 
 export interface Decision {
@@ -119,10 +123,21 @@ export async function decide(id: string, how: Decision): Promise<string> {
 export function pendingWatch(): () => void {
   const soon = () => void pendingLoad();
   const timer = window.setInterval(soon, AGAIN_MS);
+  let later = 0;
+  const together = () => {
+    later ||= window.setTimeout(() => {
+      later = 0;
+      soon();
+    }, TOGETHER_MS);
+  };
   const take = (e: HostEvent) => {
-    const what = { "net.approved": "approved", "net.refused": "refused" }[e.type];
-    if (what && typeof e.detail?.id === "string") endSet(e.detail.id, what);
-    if (/^(net\.|machine\.(ask|ended|moved)|run\.ask)/.test(e.type)) soon();
+    const what = ways[e.type];
+    const id = e.detail?.id ?? e.detail?.question;
+    if (what && typeof id === "string") endSet(id, what);
+    if (e.type === "machine.moved")
+      for (const item of pending.value ?? [])
+        if (item.moves && item.machine === e.machine && !ends.has(item.id)) endSet(item.id, "the machine is a vm now");
+    if (/^(net\.|machine\.(ask|answered|refused|ended|moved)|run\.ask)/.test(e.type)) together();
   };
   const stops = [onReturn(soon), onEvent(take)];
   const title = effect(() => {
@@ -132,6 +147,7 @@ export function pendingWatch(): () => void {
   soon();
   return () => {
     clearInterval(timer);
+    clearTimeout(later);
     title();
     for (const stop of stops) stop();
     pending.value = null;

@@ -8,7 +8,7 @@ export interface Loaded<T> {
   reload: () => void;
 }
 
-const TOGETHER_MS = 200; // events that come together cause one load
+export const TOGETHER_MS = 200; // events that come together cause one load
 
 /**
  * Loads something, and again after each event that `when` accepts, when a lost connection is back,
