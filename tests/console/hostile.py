@@ -20,7 +20,7 @@ OTHERS = [
     "vbscript:pwn()", "\" onmouseover=pwn() x=\"", "' autofocus onfocus=pwn() '", "`;pwn();`", "${pwn()}", "{{pwn()}}",
     "{{constructor.constructor('pwn()')()}}", "\";pwn();//", "';pwn();//", "\\\";pwn();//", "__proto__", "constructor",
     "toString", "[object Object]", "%3Cscript%3Epwn()%3C/script%3E", "&lt;script&gt;pwn()&lt;/script&gt;",
-    "\u202egnp.exe", "\u2066<b>\u2069", "\x1b]0;pwn\x07", "\x1b[31mred", "\ufeffpwn", "#/host", "?ticket=x", "--help",
+    "\u202egnp.exe", "\u2066<b>\u2069", "\x1b]0;pwn\x07", "\x1b[31mred", "\ufeffpwn", "in\u00advisible", "mon\u180egol", "tag\U000e0041\U000e007f", "#/host", "?ticket=x", "--help",
 ]
 STRINGS = [prefix + tag for prefix in PREFIXES for tag in TAGS] + OTHERS
 assert len(STRINGS) >= 200 and len(set(STRINGS)) == len(STRINGS)

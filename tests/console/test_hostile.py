@@ -1,12 +1,17 @@
 """Texts that machines and models control are shown as text, on every page that shows them."""
 import io
 import json
+import pathlib
+import sys
 import tarfile
 
 import pytest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "image"))
+
 from browser import need_browser
 from hostile import STRINGS, as_name
+from trees import small_tree
 from worker import carrel, console_command
 
 need_browser()
@@ -44,8 +49,9 @@ def has_all(page, texts):
 
 def visible(text):
     """As ui/format.ts shows a text on one line."""
-    hidden = [*range(0x20), *range(0x7f, 0xa0), 0x61c, *range(0x200b, 0x2010), *range(0x2028, 0x202f), *range(0x2060, 0x206a), 0xfeff]
-    return "".join(f"\\u{ord(c):04x}" if ord(c) in hidden else c for c in text)
+    hidden = [*range(0x20), *range(0x7f, 0xa0), 0xad, 0x61c, 0x180e, *range(0x200b, 0x2010), *range(0x2028, 0x202f), *range(0x2060, 0x206a), 0xfeff]
+    tags = {c: f"\\u{{{c:x}}}" for c in range(0xe0000, 0xe0080)}
+    return text.translate({**{c: f"\\u{c:04x}" for c in hidden}, **tags})
 
 
 def test_names_and_contents_of_files(page, daemon, home):
@@ -113,3 +119,49 @@ def test_questions_commands_and_the_journal(page, daemon):
     for tab in ("timeline", "commands", "files", "network"):
         visit(page, "machines", machine, query=f"?tab={tab}")
         page.shown("main h1")
+
+
+def test_the_question_of_a_run_and_its_options(page, daemon):
+    for at in range(0, 60, 20):  # a question of at most 4,000 bytes, with at most 20 options
+        options = STRINGS[at:at + 20] if at < 40 else STRINGS[-20:]
+        asked = {"tool": "ask", "arguments": {"question": "\n".join(options), "options": options}}
+        run = daemon.post("/v1/runs", {"task": "t", "model": "rehearsal/r", "script": json.dumps({"turns": [{"calls": [asked]}]})})
+        visit(page, "runs", run["id"])
+        page.until("document.querySelectorAll('.question .bar button').length === 20")
+        has_all(page, [visible(text) for text in options])
+
+
+def test_grants_reviews_and_hosts(page, daemon, home):
+    named = {}
+    for text in (STRINGS[2], STRINGS[30], "in\u00advisible \u202e<img src=x onerror=pwn()>"):
+        place = home / as_name(text)
+        place.mkdir()
+        machine = carrel(daemon, home, "new", "--dir", f"{place}:/p/{as_name(text)}")
+        named[machine] = [visible(str(place)), visible(f"/p/{as_name(text)}")]
+        daemon.exec(machine, "echo x >x")
+        daemon.post(f"/v1/machines/{machine}/changesets", {"path": f"/p/{as_name(text)}", "changes_only": True})
+    for machine, texts in named.items():
+        visit(page, "machines", machine, query="?tab=grants")
+        page.shown("[aria-label=Grants] li")
+        page.until(f"document.querySelector('main').textContent.includes({json.dumps(texts[1])})")
+        has_all(page, texts)
+    visit(page, "review")
+    page.until("document.querySelectorAll('.row.opens').length >= 3")
+    has_all(page, [text for texts in named.values() for text in texts])
+    machine = daemon.machine(net=[{"action": "allow", "target": "http://a.invalid:80"}])
+    for text in STRINGS[:40]:
+        daemon.exec(machine, ["curl", "-s", "-m", "5", "-H", f"Host: {text}", f"http://b.invalid/{as_name(text)}"])
+    visit(page, "machines", machine, query="?tab=network")
+    page.shown("[aria-label='Reached and refused'] li")
+
+
+def test_the_log_of_a_build(page, daemon, home):
+    daemon.request("POST", "/v1/images", small_tree(home).read_bytes(), name="small")
+    says = {"what": STRINGS[2], "make": True, "command": "cat <<'END'\n" + ALL + "\nEND\nexit 1", "user": "root", "cwd": "/"}
+    build = daemon.post("/v1/images/builds", {"base": "small", "name": "x", "steps": [says]})["id"]
+    daemon.until(lambda: "ended" in daemon.get(f"/v1/images/builds/{build}"))
+    visit(page, "images")
+    page.click("[aria-label=Builds] .row.opens")
+    page.until(f"document.querySelector('dialog pre').textContent.includes({json.dumps(STRINGS[2])})")
+    shown = page.evaluate("document.querySelector('dialog pre').textContent")
+    assert [text for text in STRINGS if text not in shown] == []

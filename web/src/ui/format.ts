@@ -1,10 +1,12 @@
 // How values are shown. Text of machines and models goes through shown() where it is on one line.
 
-/** Makes control and direction characters visible, so that a name cannot disguise itself. */
+const codeOf = (c: string) => c.codePointAt(0)!.toString(16);
+
+/** Makes control, direction and invisible characters visible, so that a name cannot disguise itself. */
 export function shown(text: string): string {
   return text.replace(
-    /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
-    (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
+    /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\u{e0000}-\u{e007f}]/gu,
+    (c) => (c.length > 1 ? `\\u{${codeOf(c)}}` : `\\u${codeOf(c).padStart(4, "0")}`),
   );
 }
 
