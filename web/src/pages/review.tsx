@@ -117,7 +117,7 @@ const columns: Column<Known>[] = [
 
 function Freeze() {
   const [machine, setMachine] = useState("");
-  const live = (machines.value ?? []).filter((m) => m.state !== "ended" && m.kind === "box");
+  const live = (machines.value ?? []).filter((m) => m.state !== "ended" && m.kind !== "cell");
   const submit = (e: Event) => {
     e.preventDefault();
     if (machine) go(["review", machine]);
