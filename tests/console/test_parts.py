@@ -1,8 +1,10 @@
 """More of the page of one machine: files, network, grants and ports."""
 import base64
+import subprocess
 
 from browser import need_browser
 from console import show
+from worker import carrel
 
 need_browser()
 
@@ -25,16 +27,29 @@ def test_a_file_is_viewed_edited_and_saved(tab, daemon, box):
 
 
 def test_files_begin_where_the_commands_of_the_machine_start(tab, daemon, tmp_path):
-    tmp_path.chmod(0o755)
-    (tmp_path / "granted.txt").write_text("x")
-    shop = daemon.machine(dirs=[{"path": str(tmp_path), "mode": "cow"}])
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop/granted.txt").write_text("x")
+    shop = carrel(daemon, tmp_path, "new", "--dir", f"{tmp_path}/shop:/shop")
     daemon.exec(shop, "echo hello >~/in-home")
-    assert daemon.exec(shop, "pwd")["stdout"].strip() == str(tmp_path)
+    assert daemon.exec(shop, "pwd")["stdout"].strip() == "/shop"
     show(tab, shop, "files")
     tab.shown(".row:has-text('granted.txt')")
-    tab.click("button:text('Home')")
+    tab.click("button:text-is('Home')")
     tab.shown(".row:has-text('in-home')")
-    tab.gone("button:text('Home')")
+    tab.gone("button:text-is('Home')")
+
+
+def test_files_do_not_begin_in_what_was_granted_later(tab, daemon, box, tmp_path):
+    """Commands start only in what the machine was created with."""
+    subprocess.run(["git", "init", "-q", tmp_path / "later"], check=True, timeout=60)
+    subprocess.run(["git", "-C", tmp_path / "later", "-c", "user.name=a", "-c", "user.email=a@b.invalid", "commit", "-q",
+                    "--allow-empty", "-m", "first"], check=True, timeout=60)
+    carrel(daemon, tmp_path, "grant", "add", box, "--repo", tmp_path / "later")
+    assert daemon.get(f"/v1/machines/{box}/grants")["grants"][0]["kind"] == "repo"
+    assert daemon.exec(box, "echo hello >~/in-home; pwd")["stdout"].strip() == "/home/user"
+    show(tab, box, "files")
+    tab.shown(".row:has-text('in-home')")
+    tab.gone("button:text-is('Home')")
 
 
 def test_a_save_does_not_overwrite_what_somebody_else_wrote(tab, daemon, box):

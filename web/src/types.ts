@@ -146,6 +146,7 @@ export interface Grant {
   at?: string;
   mode?: string;
   expires_ms?: number;
+  detail?: { start?: boolean }; // commands of the machine start there
 }
 
 export interface Port {

@@ -137,11 +137,10 @@ function Crumbs({ dir, open }: { dir: string; open: (path: string) => void }) {
 const order = (a: Entry, b: Entry) =>
   Number(b.type === "directory") - Number(a.type === "directory") || a.name.localeCompare(b.name);
 
-/** Where commands of the machine start: in what was granted to it, or in its home. */
+/** Where commands of the machine start: in what it was created with, not in what was granted later, or in its home. */
 async function workOf(path: string, home: string, signal: AbortSignal): Promise<string> {
   const { grants } = await api.get<{ grants: Grant[] }>(`${path}/grants`, {}, signal);
-  const first = (kind: string) => grants.find((g) => g.kind === kind)?.at;
-  return first("dir") ?? first("repo") ?? home;
+  return grants.find((g) => g.detail?.start)?.at ?? home;
 }
 
 /** The folder of the address, or the one to begin with. */
