@@ -1,5 +1,6 @@
 /* Writes into a file at an offset, in place. Each piece of the body becomes one request to the
- * guest, one at a time. Bytes written before a failure stay in the file.
+ * guest, one at a time. Bytes written before a failure stay in the file. A step follows only the
+ * last request, so up to one piece is kept back until the body has ended.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ struct patch {
     uint32_t flying;       /* bytes in the request that waits for a reply */
     uint64_t size;         /* file size in the last reply of the guest */
     bool asked, busy, ended, gone;
+    bool over; /* the last request was sent */
 };
 
 static void patch_free(struct patch *p) {
@@ -44,7 +46,11 @@ static void file_patch_finish(struct patch *p, const struct err *err) {
         call_json(c, 200, &j, &text);
 }
 
-static void file_patch_push(struct patch *p);
+static void file_patch_send(struct patch *p);
+
+static bool has_next(const struct patch *p) {
+    return p->ended ? !p->over : p->rest.len > MSG_CHUNK_MAX;
+}
 
 static void written(void *arg, const struct frame *frame, const struct err *err) {
     struct patch *p = arg;
@@ -55,36 +61,48 @@ static void written(void *arg, const struct frame *frame, const struct err *err)
         err_set(&bad, ERR_INTERNAL, "the guest process of the machine sent a malformed reply");
         err = &bad;
     }
-    if (err || p->gone) {
+    if (err) {
         file_patch_finish(p, err);
         return;
     }
     p->size = ok.value;
     p->next.offset += p->flying;
     buf_drop(&p->rest, p->flying);
-    file_patch_push(p);
+    if (has_next(p))
+        file_patch_send(p);
+    else if (p->ended)
+        file_patch_finish(p, NULL);
+    else
+        call_body_resume(p->call);
 }
 
-/* Sends the next request. The first is sent even if it is empty, to check the file. */
-static void file_patch_push(struct patch *p) {
+/* Sends the next request. That of an empty body is empty, to check the file. */
+static void file_patch_send(struct patch *p) {
     struct call *c = p->call;
-    if (p->busy)
-        return;
-    if (!p->rest.len && p->asked) {
-        if (p->ended)
-            file_patch_finish(p, NULL);
-        else
-            call_body_resume(c);
-        return;
-    }
     p->flying = p->rest.len < MSG_CHUNK_MAX ? (uint32_t)p->rest.len : MSG_CHUNK_MAX;
     p->next.data =
         (struct msg_bytes){(const uint8_t *)(p->rest.data ? p->rest.data : ""), p->flying};
     const char *path = p->asked ? NULL : p->next.path.s;
     p->asked = p->busy = true;
+    p->over = p->ended && p->flying == p->rest.len;
     if (!p->ended)
         call_body_pause(c);
-    service_file(c->service, &c->who, c->params[0], MSG_WRITE, &p->next, path, written, p);
+    if (p->over)
+        service_file(c->service, &c->who, c->params[0], MSG_WRITE, &p->next, path, written, p);
+    else
+        service_file_piece(c->service, &c->who, c->params[0], &p->next, path, written, p);
+}
+
+/* What came before a client vanished is written, and a step follows it. */
+static void vanished(struct call *c) {
+    struct patch *p = c->user;
+    p->gone = p->ended = true;
+    if (p->busy)
+        return; /* written() goes on */
+    if (p->asked || p->rest.len)
+        file_patch_send(p);
+    else
+        file_patch_finish(p, NULL);
 }
 
 static void piece(struct call *c, const char *bytes, size_t n) {
@@ -94,18 +112,13 @@ static void piece(struct call *c, const char *bytes, size_t n) {
     if (n && !buf_add(&p->rest, bytes, n)) {
         err_set(&err, ERR_LIMIT, "the machine does not read the body of the request");
         p->gone = p->busy; /* after the reply of the guest, written() frees p */
+        p->ended = p->over = true;
         if (!p->busy)
             file_patch_finish(p, &err);
         return;
     }
-    file_patch_push(p);
-}
-
-static void vanished(struct call *c) {
-    struct patch *p = c->user;
-    p->gone = true;
-    if (!p->busy)
-        file_patch_finish(p, NULL);
+    if (!p->busy && has_next(p))
+        file_patch_send(p);
 }
 
 void file_patch(struct call *c, const struct msg_path *path, uint64_t offset) {

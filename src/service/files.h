@@ -38,10 +38,11 @@ void service_file(struct service *s, const struct caller *who, const char *machi
 
 /*
  * Writes a piece of a file, after which another request about the same file comes: no step follows,
- * because each step would hold a copy of all that was written so far.
+ * because each step would hold a copy of all that was written so far. path: as of service_file().
  */
 void service_file_piece(struct service *s, const struct caller *who, const char *machine,
-                        const struct msg_write *msg, guest_reply_fn *done, void *arg);
+                        const struct msg_write *msg, const char *path, guest_reply_fn *done,
+                        void *arg);
 
 /*
  * A text to write as a file of the machine's root user. Parents are created; an existing file is

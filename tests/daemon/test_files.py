@@ -143,6 +143,15 @@ def test_writing_into_a_file(files):
     assert files.put(HOME + "/f", b"", offset=0) == {"size": 11 + len(large)}
 
 
+def test_a_large_write_into_a_file_is_one_change_of_the_machine(files):
+    """A step after each piece would hold a copy of the file so far, until the disk is full."""
+    steps = lambda: len(files.daemon.get(f"/v1/machines/{files.machine}/steps")["steps"])  # noqa: E731
+    before = steps()
+    assert files.put(HOME + "/f", b"z" * (8 << 20), offset=0) == {"size": 8 << 20}
+    files.daemon.until(lambda: steps() > before)  # the control
+    assert steps() - before == 1
+
+
 def test_directories_links_and_moves(files):
     files.do("mkdir", path=HOME + "/a/b/c")
     refused("exists", files.do, "mkdir", path=HOME + "/a/b", exact=True)

@@ -202,7 +202,8 @@ static void file_write(struct upload *u, const void *bytes, size_t n, bool first
     if (first)
         envd_file(u->call, MSG_WRITE, &m, u->path, file_written, u);
     else
-        service_file_piece(u->call->service, &u->call->who, u->call->machine, &m, file_written, u);
+        service_file_piece(u->call->service, &u->call->who, u->call->machine, &m, NULL,
+                           file_written, u);
 }
 
 static void target_seen(void *arg, const struct frame *frame, const struct err *err) {
