@@ -664,18 +664,19 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     policy.guarded |= r->guard;
     memcpy(row.request_hash, request_hash, SHA256_BYTES);
     struct live *l = NULL;
-    if (quota_check(s, who, NULL, &row, &err) == 0 && check_volumes(s, who, &plan, &err) == 0)
+    /* Doors count for no quota: volumes/doors.c limits how many there are. */
+    const struct volume_use_request *use = r->volumes.count ? r->volumes.v : NULL;
+    if (((use && use->door) || quota_check(s, who, NULL, &row, &err) == 0) &&
+        check_volumes(s, who, &plan, &err) == 0)
         l = create_begin(s, who, r, &row, existing, &intent, &err);
     else
         made_before(s, &row, existing);
-    if (existing[0]) {
+    if (existing[0])
         show_existing(s, existing, done, arg);
-        return;
-    }
-    if (!l) {
+    else if (!l)
         done(arg, NULL, &err);
+    if (!l)
         return;
-    }
     *gate_policy(l->gate) = policy;
     policy = (struct policy){.rules = NULL};
     if (source_of(s, r))

@@ -19,6 +19,7 @@
 #include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
+#include "service/volumes/live.h"
 
 /* Reads the environment from the JSON of the row. */
 static void load_env(struct live *l) {
@@ -278,6 +279,11 @@ struct live *live_find(struct service *s, const struct caller *who, const char *
                     row.end_reason[0] ? row.end_reason : "no reason recorded");
             return NULL;
         }
+    }
+    if (!who->has_volumes && volume_serves(s, l->row.id)) {
+        err_set(err, ERR_NOT_FOUND, "machine '%s' serves the files of a volume, and nothing else",
+                l->row.id);
+        return NULL;
     }
     bool fit =
         need == LIVE_ANY || (l->machine && (l->row.state == MACHINE_RUNNING ||

@@ -109,6 +109,8 @@ int service_list(struct service *s, const struct caller *who, const struct list_
     for (size_t i = 0; i < list.count; i++) {
         struct machine_view view;
         const struct live *l = map_get(&s->machines, list.rows[i].id);
+        if (volume_serves(s, list.rows[i].id))
+            continue;
         if (l)
             live_view(l, &view);
         else

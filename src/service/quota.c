@@ -4,6 +4,7 @@
 #include "base/amount.h"
 #include "service/state.h"
 #include "service/vm/memory.h"
+#include "service/volumes/live.h"
 
 struct quota_rule {
     const char *what, *option;
@@ -67,6 +68,27 @@ static uint64_t held_disk(const struct service *s, const char *owner, const char
     return bytes;
 }
 
+static void quota_drop(struct quota *q, const struct machine_row *row) {
+    q->machines--;
+    q->cpu_milli -= row->cpu_milli;
+    q->mem_bytes -= row->mem_bytes;
+    q->disk_bytes -= row->disk_bytes;
+}
+
+static bool row_counts(const struct machine_row *row, const struct caller *who, const char *token) {
+    return strcmp(row->owner, who->owner) == 0 && (!token || strcmp(row->token, token) == 0);
+}
+
+/* Machines that serve volumes count for no quota. One that ends counts until its row is written. */
+static void drop_doors(struct service *s, const struct caller *who, const char *token,
+                       struct quota *q) {
+    const struct live *l;
+    for (size_t at = 0; (l = map_next(&s->machines, &at));)
+        if (l->row.state <= MACHINE_RUNNING && row_counts(&l->row, who, token) &&
+            volume_serves(s, l->row.id))
+            quota_drop(q, &l->row);
+}
+
 /*
  * Adds up the resources that an owner or one of its tokens uses, except for the machine that is
  * being changed.
@@ -77,13 +99,9 @@ static int used_by_others(struct service *s, const struct caller *who, const cha
         return -1;
     ret->disk_bytes += held_disk(s, who->owner, token);
     ret->disk_bytes += memory_used(s, who->owner, token, NULL);
-    if (before && strcmp(before->owner, who->owner) == 0 &&
-        (!token || strcmp(before->token, token) == 0)) {
-        ret->machines--;
-        ret->cpu_milli -= before->cpu_milli;
-        ret->mem_bytes -= before->mem_bytes;
-        ret->disk_bytes -= before->disk_bytes;
-    }
+    drop_doors(s, who, token, ret);
+    if (before && row_counts(before, who, token))
+        quota_drop(ret, before);
     return 0;
 }
 

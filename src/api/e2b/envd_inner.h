@@ -48,6 +48,7 @@ struct envd_call {
     char machine[ID_SIZE];
     char used[ID_SIZE]; /* machine that stays awake until the call ends */
     bool is_volume;     /* the machine serves a volume, and is left when the call ends */
+    bool keeps_files;   /* an upload replaces no file that exists */
     bool as_image;      /* the user and directory of its image are the default ones */
     json_t *json;       /* the message of a procedure */
     struct envd_user user;

@@ -217,6 +217,9 @@ static void target_seen(void *arg, const struct frame *frame, const struct err *
         err_set(&why, ERR_INVALID, "path '%.200s' is %s", u->path,
                 S_ISDIR(e.mode) ? "a directory" : "not a regular file");
         err = &why;
+    } else if (u->replaces && u->call->keeps_files) {
+        err_set(&why, ERR_EXISTS, "path '%.200s' exists", u->path);
+        err = &why;
     }
     if (upload_back(u, err))
         file_write(u, "", 0, true);

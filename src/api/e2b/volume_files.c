@@ -24,6 +24,7 @@ struct asked {
     char path[ENVD_PATH_SIZE];
     uint64_t uid, gid, mode, depth;
     bool has_uid, has_gid, has_mode, force;
+    bool keeps; /* force=false */
     int status; /* of the answer */
 };
 
@@ -60,6 +61,7 @@ static int asked_read(struct asked *a, struct err *err) {
     a->has_gid = gid > 0;
     a->has_mode = mode > 0;
     a->force = strcmp(force, "true") == 0;
+    a->keeps = strcmp(force, "false") == 0;
     return envd_path(path, "/", a->path, err);
 }
 
@@ -280,6 +282,7 @@ static void volume_write(struct envd_call *c) {
         return;
     asked_own(a);
     c->uploaded = volume_uploaded;
+    c->keeps_files = a->keeps;
     envd_upload(c);
 }
 

@@ -18,7 +18,7 @@
 #include "service/volumes/inner.h"
 #include "store/secrets.h"
 
-enum { DOOR_LINGER_MS = 5000 };
+enum { DOOR_LINGER_MS = 5000, DOORS_PER_OWNER = 8 };
 #define DOOR_PLACE "/volume"
 
 struct door_wait {
@@ -159,6 +159,25 @@ static struct volume_door *door_find(struct service *s, const char *volume) {
     return NULL;
 }
 
+/* Refuses another door if the owner has as many as it may have. One that nobody uses makes room. */
+static int door_room(struct service *s, const struct caller *who, struct err *err) {
+    struct volume_door *unused = NULL;
+    size_t own = 0;
+    for (struct volume_door *d = s->volumes->doors; d; d = d->next) {
+        bool is_own = strcmp(d->who.owner, who->owner) == 0;
+        own += is_own;
+        unused = is_own && d->open && !d->users ? d : unused;
+    }
+    if (own < DOORS_PER_OWNER)
+        return 0;
+    if (unused) {
+        door_end(unused);
+        return 0;
+    }
+    return err_set(err, ERR_LIMIT, "files of %d volumes are in use, which is the limit of an owner",
+                   DOORS_PER_OWNER);
+}
+
 void service_volume_enter(struct service *s, const struct caller *who, const char *name,
                           volume_door_fn *done, void *arg) {
     struct volume_row row;
@@ -177,6 +196,10 @@ void service_volume_enter(struct service *s, const struct caller *who, const cha
         return;
     }
     bool is_new = !d;
+    if (is_new && door_room(s, who, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
     struct door_wait *w = xnew(struct door_wait);
     if (is_new) {
         d = xnew(struct volume_door);
@@ -196,6 +219,13 @@ void service_volume_leave(struct service *s, const char *machine) {
     for (struct volume_door *d = s->volumes ? s->volumes->doors : NULL; d; d = d->next)
         if (strcmp(d->machine, machine) == 0 && d->users && --d->users == 0)
             loop_timer_start(d->timer, DOOR_LINGER_MS, 0);
+}
+
+bool volume_serves(const struct service *s, const char *machine) {
+    for (const struct volume_door *d = s->volumes ? s->volumes->doors : NULL; d; d = d->next)
+        if (strcmp(d->machine, machine) == 0)
+            return true;
+    return false;
 }
 
 bool volume_use_is_door(const struct grant_row *row) {

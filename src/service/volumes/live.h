@@ -33,6 +33,11 @@ int volume_check(struct service *s, const char *owner, const struct grant_row *r
 /* Opens the directory of a volume in the store, for the spawner. */
 int open_volume_dir(const struct service *s, const char *id, const char *name, struct err *err);
 /*
+ * True for a machine that serves the files of a volume (doors.c). It counts for no quota, is in no
+ * list, and does nothing else.
+ */
+bool volume_serves(const struct service *s, const char *machine);
+/*
  * Finds the state that the changes of a machine in a volume are compared with. row: the grant of
  * the volume. from: for mode rw a snapshot of the volume, NAME@SNAPSHOT or SNAPSHOT; NULL: the
  * newest one. Mode cow: the volume itself.
