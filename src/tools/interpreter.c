@@ -88,6 +88,8 @@ bool interpreter_ask(struct coproc *c, const struct interpreter_request *r) {
         jot_bool(&j, "stream", true);
     if (r->typescript)
         jot_bool(&j, "typescript", true);
+    if (r->bash)
+        jot_bool(&j, "bash", true);
     put_env(&j, r->env);
     jot_end(&j, '}');
     /* The newline before it ends a line that another daemon may have begun. */

@@ -29,6 +29,7 @@ struct interpreter_request {
     bool ping;         /* only asks if it is there; the code is ignored */
     bool stream;       /* only Python has requests that are not streams */
     bool typescript;   /* only of JavaScript */
+    bool bash;         /* only of streams of Python: its driver keeps a shell, too */
     const json_t *env; /* variables for this code, texts by their names; NULL: none */
 };
 

@@ -124,6 +124,46 @@ def cell(value):
     return clipped(str(value), CELL)
 
 
+class ExitStatus(Exception):
+    """Code of bash ended with another status than 0."""
+
+
+class Bash:
+    """A shell that keeps its variables. It ends if its code says so, or is interrupted."""
+
+    LOOP = 'while IFS= read -r -d "" __carrel <&%d; do eval "$__carrel" %d<&- %d>&-; echo $? >&%d; done'
+
+    def __init__(self):
+        import subprocess
+        requests, self.requests = os.pipe()
+        self.answers, answers = os.pipe()
+        loop = self.LOOP % (requests, requests, answers, answers)
+        self.process = subprocess.Popen(["bash", "-c", loop], pass_fds=(requests, answers))
+        os.close(requests)
+        os.close(answers)
+
+    def status(self, code):
+        """Runs the code, and returns its exit status."""
+        data, answer = code.replace("\0", "").encode("utf-8", "replace") + b"\0", b""
+        try:
+            while data:
+                data = data[os.write(self.requests, data):]
+            while not answer.endswith(b"\n"):
+                more = os.read(self.answers, 16)
+                if not more:
+                    return self.process.wait() % 256
+                answer += more
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
+        return int(answer)
+
+    def close(self):
+        os.close(self.requests)
+        os.close(self.answers)
+
+
 class Interpreter:
     def __init__(self, channel, heard):
         import threading
@@ -132,6 +172,7 @@ class Interpreter:
         self.count = 0
         self.running = False
         self.shown = None
+        self.bash = None
         module = types.ModuleType("__main__")
         sys.modules["__main__"] = module
         sys.argv = [""]
@@ -199,6 +240,20 @@ class Interpreter:
                 self.shown.show(value, main=True)
         self.shown.figures()
 
+    def shell(self, code, env):
+        """Runs code of bash. Its variables are those of a function, so that they end with it."""
+        import shlex
+        if env:
+            pairs = " ".join(shlex.quote(name + "=" + value) for name, value in env.items())
+            code = "__carrel_env() { local -x %s; eval %s; }; __carrel_env" % (pairs, shlex.quote(code))
+        if self.bash and self.bash.process.poll() is not None:
+            self.bash.close()
+            self.bash = None
+        self.bash = self.bash or Bash()
+        status = self.bash.status(code)
+        if status:
+            raise ExitStatus(status)
+
     def show_figures_at_once(self):
         """Makes show() of pyplot show the figures before what follows it."""
         plot = sys.modules.get("matplotlib.pyplot")
@@ -218,7 +273,10 @@ class Interpreter:
         try:
             try:
                 self.running = True
-                self.evaluate(request["code"])
+                if "bash" in request:
+                    self.shell(request["code"], request["env"])
+                else:
+                    self.evaluate(request["code"])
             finally:
                 self.running = False
         except SystemExit as e:
@@ -251,8 +309,9 @@ class Interpreter:
         self.count += 1
         self.send({"event": "count", "count": self.count})
         self.shown = Display(self.send)
-        before = {name: os.environ.get(name) for name in request["env"]}
-        os.environ.update(request["env"])
+        env = {} if "bash" in request else request["env"]
+        before = {name: os.environ.get(name) for name in env}
+        os.environ.update(env)
         status, error = self.outcome(request)
         for name, value in before.items():
             if value is None:
@@ -261,8 +320,9 @@ class Interpreter:
                 os.environ[name] = value
         if error:
             value = clipped(tried(str, error) or "", 64 << 10)
-            self.send({"event": "error", "name": plain(type(error).__name__), "value": value,
-                       "traceback": clipped(self.failure(error), 256 << 10)})
+            is_status = isinstance(error, ExitStatus)  # told as the notebooks of bash do
+            self.send({"event": "error", "name": "" if is_status else plain(type(error).__name__), "value": value,
+                       "traceback": "" if is_status else clipped(self.failure(error), 256 << 10)})
         return {"status": status}
 
     def serve(self):

@@ -73,6 +73,23 @@ def test_wrong_requests_say_why(code):
     assert code.send("POST", "/contexts", {"cwd": "/none"})[0] == 500
 
 
+def test_bash_keeps_its_variables(code):
+    def bash(text, **more):
+        """What it printed, as the pieces come, and the error or None."""
+        lines = code.run(text, language="bash", **more)
+        printed = "".join(line["text"] for line in lines if line["type"] in ("stdout", "stderr"))
+        errors = [line for line in lines if line["type"] == "error"]
+        assert all(e["name"] == e["traceback"] == "" for e in errors)
+        return printed, errors[0]["value"] if errors else None
+    assert bash("cd /tmp; x=41; f() { echo $((x + 1)); }; echo why >&2") == ("why\n", None)
+    assert bash("pwd; f; read y; echo \"[$y]\"") == ("/tmp\n42\n[]\n", None)
+    assert bash("echo $A; z=$A", env_vars={"A": "it's"}) == ("it's\n", None)
+    assert bash("echo \"[$A]$z\"; false") == ("[]it's\n", "1")
+    assert bash("sleep 1000 & echo ${x}; exit 3") == ("41\n", "3")
+    assert bash("echo [$x]") == ("[]\n", None)  # a new shell
+    assert any(c["id"] == "bash" for c in json.loads(code.send("GET", "/contexts")[1]))
+
+
 def test_contexts_are_limited(code):
     made = [code.send("POST", "/contexts", {})[0] for _ in range(17)]
     assert made == [200] * 16 + [429]

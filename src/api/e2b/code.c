@@ -10,9 +10,10 @@
 #include "service/exec/exec.h"
 
 static const struct code_language languages[] = {
-    {"python", "py", INTERPRETER_PYTHON, false},
-    {"javascript", "js", INTERPRETER_JAVASCRIPT, false},
-    {"typescript", "ts", INTERPRETER_JAVASCRIPT, true},
+    {"python", "py", INTERPRETER_PYTHON, false, false},
+    {"javascript", "js", INTERPRETER_JAVASCRIPT, false, false},
+    {"typescript", "ts", INTERPRETER_JAVASCRIPT, true, false},
+    {"bash", "sh", INTERPRETER_PYTHON, false, true},
 };
 enum { LANGUAGES = sizeof(languages) / sizeof(*languages), LISTED_DEFAULTS = 2 };
 
@@ -157,9 +158,10 @@ static const struct code_language *language_in(struct envd_call *c) {
     const char *name = text_of(c, "language");
     const struct code_language *l = language_of(name ? name : "python");
     if (!l)
-        envd_refuse(c, 404,
-                    "language '%.100s' is not supported; python, javascript and typescript are",
-                    name);
+        envd_refuse(
+            c, 404,
+            "language '%.100s' is not supported; python, javascript, typescript and bash are",
+            name);
     return l;
 }
 

@@ -17,7 +17,7 @@ enum {
 struct code_language {
     const char *name, *short_name;
     enum interpreter_language interpreter;
-    bool typescript;
+    bool typescript, bash;
 };
 
 enum code_work { CODE_EXECUTE, CODE_START, CODE_RESTART, CODE_REMOVE };

@@ -273,6 +273,7 @@ static bool job_ask(struct code_job *job) {
                                           .ping = job->work == CODE_START,
                                           .stream = job->work == CODE_EXECUTE,
                                           .typescript = k->language->typescript,
+                                          .bash = k->language->bash,
                                           .most = 64 << 10,
                                           .env = json_object_get(json, "env_vars")};
     return interpreter_ask(k->coproc, &r);
