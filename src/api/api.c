@@ -254,7 +254,8 @@ static void on_request(struct http_exchange *x, void *arg) {
     struct caller who = {0};
     struct err err;
     if ((e2b_face_is_open(x) ? http_check_host : http_check_origin)(x, &err) < 0) {
-        api_refuse(x, 403, &err, NULL);
+        if (!e2b_face_refuse(x, &err))
+            api_refuse(x, 403, &err, NULL);
         return;
     }
     /* First: a program in a sandbox has the same paths as the console. */

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from e2b_client import E2bError
 from test_ports import serve
 
 
@@ -95,3 +96,9 @@ def test_a_host_name_leads_to_one_sandbox(two, text, status):
 def test_fields_do_not_lead_a_host_name_elsewhere(two):
     status, body = by_name(two, "GET /x HTTP/1.1\nHost: {a}\nE2b-Sandbox-Id: {id}\nE2b-Sandbox-Port: 49983\n\n")
     assert status == [200] and two[0]["sandboxID"] in dict(json.loads(body)["fields"])["Host"]
+
+
+def test_client_reads_why_its_host_is_refused(e2b):
+    with pytest.raises(E2bError) as refused:
+        e2b.call("GET", "/v2/sandboxes", headers={"Host": "evil.example"})
+    assert refused.value.status == 403 and "'evil.example' is not a name of this server" in refused.value.message

@@ -466,6 +466,13 @@ bool e2b_face_is_open(const struct http_exchange *x) {
     return e2b_data_is_for(x);
 }
 
+bool e2b_face_refuse(struct http_exchange *x, const struct err *err) {
+    if (!is_of_client(x->head) && !e2b_face_is_open(x))
+        return false;
+    reply_error(x, 403, err);
+    return true;
+}
+
 bool e2b_face_take(struct e2b_face *f, struct http_exchange *x) {
     if (e2b_data_take(f->data, x))
         return true;

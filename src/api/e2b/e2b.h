@@ -27,5 +27,7 @@ size_t e2b_face_busy(const struct e2b_face *f); /* requests in progress */
 
 /* Whether pages of other sites may send the request: what it may do its own token says. */
 bool e2b_face_is_open(const struct http_exchange *x);
+/* Refuses a request of a client for its Host or Origin. False: it is of nobody that is known. */
+bool e2b_face_refuse(struct http_exchange *x, const struct err *err);
 /* True: the request was for the face and has been taken. */
 bool e2b_face_take(struct e2b_face *f, struct http_exchange *x);
