@@ -314,7 +314,7 @@ def test_clients_start_from_other_images_but_do_not_change_them(e2b, daemon):
 
 
 def test_builds_are_known_after_a_crash_of_the_daemon(e2b, daemon):
-    done, failed, running = (ask(e2b, name) for name in ("done", "failed", "running"))
+    done, failed, running = ask(e2b, "done", tags=["default", "second"]), ask(e2b, "failed"), ask(e2b, "running")
     begin(e2b, done, run("echo built"))
     begin(e2b, failed, run("echo why; exit 3"))
     before = [ended(e2b, daemon, asked) for asked in (done, failed)]
@@ -332,6 +332,11 @@ def test_builds_are_known_after_a_crash_of_the_daemon(e2b, daemon):
     assert any(e["message"] == "begun" for e in lost["logEntries"])
     daemon.until(lambda: daemon.machines() == [])
     assert status_of(status, e2b, {**done, "templateID": "failed"}) == 404
+    e2b.call("DELETE", "/templates/tags", {"name": "done", "tags": ["second"]}, 204)  # as if it had not been given
+    daemon.restart()
+    e2b.find(daemon)
+    unnamed = status(e2b, done)
+    assert unnamed["status"] == "error" and "no tag 'second'" in unnamed["reason"]["message"]
     other = E2b(e2b.url.geturl(), daemon.post("/v1/tokens", {"owner": "stranger"})["secret"])
     assert status_of(status, other, done) == 404
 

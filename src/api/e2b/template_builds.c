@@ -414,7 +414,11 @@ static void build_begun(void *arg, const struct build_view *view) {
 static void build_begin(struct template_build *b) {
     struct service *s = b->of->service;
     struct err err;
+    char name[TEMPLATE_NAME_SIZE];
     b->reader = (struct build_log_reader){.changed = build_changed, .arg = b, .fd = -1};
+    /* The service gives the first name, so that no build is done without one. */
+    if (template_image_name(b->name, b->tags[0], name, &err) == 0)
+        json_object_set_new(b->plan.recipe, "name", json_string(name));
     if (service_build_start(s, &b->who, b->plan.recipe, true, build_begun, b, &err) < 0 ||
         template_label(b, &err) < 0 ||
         service_build_log(s, &b->who, b->build, &b->reader, &err) < 0)

@@ -14,8 +14,11 @@
 enum { LABEL_MAX = 4096, BUILDS_LOOKED_AT = 64 };
 
 int template_label(struct template_build *b, struct err *err) {
-    json_t *label DEFER(json_decrefp) = json_pack("{s:s, s:s, s:I}", "template", b->id, "name",
-                                                  b->name, "steps", (json_int_t)b->plan.steps);
+    json_t *label DEFER(json_decrefp) =
+        json_pack("{s:s, s:s, s:I, s:[]}", "template", b->id, "name", b->name, "steps",
+                  (json_int_t)b->plan.steps, "tags");
+    for (size_t i = 0; i < b->tag_count; i++)
+        json_array_append_new(json_object_get(label, "tags"), json_string(b->tags[i]));
     return service_build_label(b->of->service, &b->who, b->build, label, err);
 }
 
@@ -52,11 +55,33 @@ static bool label_is(const json_t *label, const char *id, const char *name) {
     return own && of && strcmp(own, id) == 0 && strcmp(of, name) == 0;
 }
 
+static void tag_came(void *arg, const struct image_view *view, const struct err *err) {
+    (void)arg, (void)view, (void)err;
+}
+
+/* The daemon may have ended after the build, and before it gave the image all names. */
+static int has_tags(const struct template_build *b, struct err *err) {
+    char name[TEMPLATE_NAME_SIZE];
+    for (size_t i = 0; i < b->tag_count; i++)
+        if (template_image_name(b->name, b->tags[i], name, err) < 0 ||
+            service_image_show(b->of->service, &b->who, name, tag_came, NULL, err) < 0) {
+            err_set(err, ERR_NOT_FOUND, "the template has no tag '%.60s'", b->tags[i]);
+            return err_remedy(err, "it was removed, or the daemon ended before it gave the tag");
+        }
+    return 0;
+}
+
 static void restored_came(void *arg, const struct build_view *view) {
     struct template_build *b = arg;
+    struct err err;
     b->log.at_ms = view->ended_ms;
     template_log_read(b);
-    template_build_came(b, view);
+    if (view->image && has_tags(b, &err) < 0) {
+        template_build_fail(b, "finalize", &err);
+    } else {
+        b->tag_count = 0; /* it has them, and some may name newer images */
+        template_build_came(b, view);
+    }
     b->ended_ms = view->ended_ms;
 }
 
@@ -64,10 +89,17 @@ static void restored_came(void *arg, const struct build_view *view) {
 static struct template_build *restore_one(struct e2b_call *c, const char *id, const char *name,
                                           const json_t *label, struct build_log_reader *reader) {
     struct template_build *b = template_build_new(c->templates, &c->who);
+    const json_t *tag;
     struct err err;
+    size_t i;
     snprintf(b->id, sizeof(b->id), "%s", c->param2);
     snprintf(b->name, sizeof(b->name), "%s", name);
     snprintf(b->build, sizeof(b->build), "%s", id);
+    json_array_foreach(json_object_get(label, "tags"), i, tag) {
+        if (b->tag_count < TAGS_MAX)
+            snprintf(b->tags[b->tag_count++], TEMPLATE_NAME_SIZE, "%s",
+                     json_is_string(tag) ? json_string_value(tag) : "");
+    }
     b->plan.steps = (size_t)json_integer_value(json_object_get(label, "steps"));
     b->reader = *reader;
     reader->fd = -1;
