@@ -8,6 +8,7 @@ import hashlib
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -67,6 +68,13 @@ class Root:
         """The daemon, as the unit starts it."""
         self.daemon = subprocess.Popen(self.command("carrel", "serve"), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.until(lambda: self("carrel", "ls", check=False).returncode == 0 == self("test", "-S", "/run/carrel/carrel.sock", check=False).returncode)
+
+    def page(self):
+        """What the daemon answers to a browser."""
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(f"/proc/{self.pid}/root/run/carrel/carrel.sock")
+            s.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return s.makefile("rb").read()
 
     def until(self, true):
         deadline = clock() + 60
@@ -129,6 +137,8 @@ def test_it_is_installed_upgraded_under_live_machines_and_removed(root, tmp_path
 
     root.serve()
     assert root("stat", "-c", "%G %a", "/run/carrel/carrel.sock") == "carrel 660\n"
+    has_page = (root.path / "usr/share/carrel/console/index.html").is_file()
+    assert (b"<title>" in root.page()) == has_page, root.page()
     m = root("carrel", "new", "--name", "work").strip()
     counting = subprocess.Popen(root.command("env", "CARREL_WAIT=300", "carrel", "exec", m, "--", "sh", "-c",
                                              "echo begun; while [ ! -e stop ]; do sleep 0.1; done; echo ended; exit 7"),
