@@ -171,13 +171,17 @@ export function Approvals() {
   const current = items?.findIndex((p) => p.id === at) ?? -1;
   const item = items?.[current];
   const [fresh, setFresh] = useState(false); // the page has just marked it, so the user has not looked at it yet
+  const wanted = useRef(""); // the newest mark: `at` follows when the page is drawn, and keys may come before
+  const mark = (id: string) => setAt((wanted.current = id));
   const markNext = (id: string) => {
     setFresh(true);
-    setAt(id);
+    mark(id);
   };
   const move = (by: number) => {
+    const now = pending.value ?? [];
+    const place = now.findIndex((p) => p.id === wanted.current);
     setFresh(false);
-    setAt(items?.[Math.max(0, Math.min(current + by, items.length - 1))]?.id ?? "");
+    mark(now[Math.max(0, Math.min(place + by, now.length - 1))]?.id ?? "");
   };
   const next = () => markNext(pending.value?.find((p) => !p.approved)?.id ?? "");
   useEffect(() => {
@@ -190,7 +194,7 @@ export function Approvals() {
     return () => clearTimeout(timer);
   }, [fresh, at]);
   const act = (how: Decision, said: string) => () => {
-    if (item && fresh) return toast(SAID.mark, "bad");
+    if (item && (fresh || at !== wanted.current)) return toast(SAID.mark, "bad");
     if (item?.moves && how.decision === "approve") return how.always ? undefined : approveMove(item);
     const refuses = item?.moves && how.decision === "deny";
     const fits = item && (refuses || (!item.approved && item.protocol !== "question" && !(how.always && !item.always)));

@@ -1,6 +1,6 @@
 // Keyboard shortcuts: one key, or `g` and a key for a page. They are off while text is typed.
 import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { Dialog, openDialog } from "./dialog";
 
 interface Shortcut {
@@ -14,9 +14,9 @@ const shortcuts = new Map<string, Shortcut>();
 let first = "";
 let firstAt = 0;
 
-/** Keys of the page that is shown. */
+/** Keys of the page that is shown, from the moment it is shown. */
 export function useKeys(rows: Shortcut[]): void {
-  useEffect(() => {
+  useLayoutEffect(() => {
     for (const row of rows) shortcuts.set(row.keys, row);
     return () => {
       for (const row of rows) if (shortcuts.get(row.keys) === row) shortcuts.delete(row.keys);
