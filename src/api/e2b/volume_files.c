@@ -213,7 +213,7 @@ static void dir_made(void *arg, const struct frame *frame, const struct err *err
     asked_dress(a);
 }
 
-/* Only with `force` parents are made, and it is no error if the directory exists. */
+/* With `force`, makes parents too, and accepts a directory that exists. */
 static void volume_make_dir(struct envd_call *c) {
     struct asked *a = asked_new(c);
     if (!a)

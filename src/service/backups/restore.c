@@ -268,7 +268,7 @@ static struct given given_if(uint64_t value) {
     return (struct given){.value = value, .is = value > 0};
 }
 
-/* A default of the old machine is no wish: this host may be one that cannot enforce it. */
+/* Leaves out limits that were defaults: this host may be unable to enforce them. */
 static struct limits_request limits_of(const struct conf *conf, const json_t *details, bool vm) {
     const struct machine_row row = {.mem_bytes = amount_of(details, "mem"),
                                     .cpu_milli = amount_of(details, "cpus"),

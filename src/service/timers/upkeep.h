@@ -21,7 +21,7 @@ enum { UPKEEP_WORDS = 5 };
 
 /* NULL-terminated, for choices of a field. */
 extern const char *const upkeep_names[];
-/* NULL with *err: there is no such task, or it makes no sense for the machine. */
+/* Sets *err and returns NULL if there is no such task, or the machine cannot do it. */
 const struct upkeep_task *upkeep_find(const struct live *l, const char *name, struct err *err);
 /* The command of a task. */
 void upkeep_words(const char *task, const char *ret[UPKEEP_WORDS]);

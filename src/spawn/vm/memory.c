@@ -361,7 +361,7 @@ static void saving_leave(struct spawner *s, struct vm_saving *v) {
         saving_free(s, v);
 }
 
-/* run: what the process does. Returns NULL with errno if there is no process. */
+/* run: what the process does. If no process can be started, returns NULL and sets errno. */
 static struct vm_saving *saving_start(struct spawner *s, struct box *box, struct memory_job *job,
                                       void (*run)(struct memory_job *j)) {
     int ends[2];
