@@ -84,6 +84,36 @@ def test_directories_and_what_is_refused(volume):
     assert volume.ask("GET", "other", "/x")[0] == 404 and volume.ask("POST", "file", "/x")[0] == 404
 
 
+def test_one_of_many_makes_a_file_that_must_not_exist(volume):
+    """The control: without force=false all of them write the same file."""
+    def all_put(path, **query):
+        start, answers = threading.Barrier(8), {}
+
+        def put(n):
+            start.wait()
+            answers[n] = volume.put(path, str(n).encode() * 1000, **query)[0]
+        threads = [threading.Thread(target=put, args=(n,)) for n in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        return answers
+    assert set(all_put("/control").values()) == {201}
+    for turn in range(6):
+        answers = all_put(f"/one{turn}", force="false")
+        assert sorted(answers.values()) == [201] + [409] * 7
+        winner = next(n for n, status in answers.items() if status == 201)
+        assert volume.ask("GET", "file", f"/one{turn}") == (200, str(winner).encode() * 1000)
+
+
+def test_a_link_is_not_followed_to_make_a_file_that_must_not_exist(e2b, daemon, volume):  # noqa: F811
+    """The control: without force=false the file that the link names is made."""
+    machine = machine_of(e2b.create(volumeMounts=[{"name": "data", "path": "/mnt/v"}]))
+    daemon.exec(machine, "ln -s made /mnt/v/link")
+    assert volume.put("/link", b"x", force="false")[0] == 409 and "/made" not in volume.names()
+    assert volume.put("/link", b"x")[0] == 201 and volume.ask("GET", "file", "/made") == (200, b"x")
+
+
 def test_files_are_served_also_when_the_owner_has_all_its_machines():
     daemon = Daemon(conf="[daemon]\nmachines_per_owner = 1\n")
     try:

@@ -299,7 +299,8 @@ static void envd_awake(void *arg, const struct err *err) {
 
 static void envd_handle(struct envd_call *c) {
     char user[ENVD_NAME_SIZE];
-    if (service_use(c->service, &c->who, c->machine, true, envd_awake, c, c->used))
+    if (!c->is_volume && /* its machine has been entered */
+        service_use(c->service, &c->who, c->machine, true, envd_awake, c, c->used))
         return;
     if (!c->method->needs_user) {
         c->method->handle(c);
@@ -434,9 +435,9 @@ static bool refuse_message(struct envd_call *c) {
 }
 
 /* The message of a procedure, or the body of JSON of another request. */
-static void take_message(struct envd_call *c) {
+static void take_message(struct envd_call *c, size_t max) {
     c->http->on_gone = message_failed;
-    http_collect(c->http, ENVD_BODY_MAX + CONNECT_HEAD, message_came);
+    http_collect(c->http, max, message_came);
 }
 
 static void take_procedure(struct envd *e, struct http_exchange *x, const struct envd_method *m,
@@ -444,7 +445,7 @@ static void take_procedure(struct envd *e, struct http_exchange *x, const struct
     struct envd_call *c = envd_call_new(e, x, sandbox);
     c->method = m;
     if (!refuse_message(c))
-        take_message(c);
+        take_message(c, ENVD_BODY_MAX + CONNECT_HEAD);
 }
 
 /* The handler reads the body itself, at its pace. */
@@ -509,17 +510,7 @@ void envd_take_code(struct envd *e, struct http_exchange *x, const struct envd_s
     }
     struct envd_call *c = envd_call_new(e, x, sandbox);
     c->method = m;
-    take_message(c);
-}
-
-static void volume_body_came(struct http_exchange *x, const char *bytes, size_t n) {
-    struct envd_call *c = x->user;
-    struct err err;
-    envd_own(c);
-    if (read_message(c, bytes, n, &err) < 0)
-        envd_fail_with(c, &err);
-    else
-        c->method->handle(c);
+    take_message(c, ENVD_BODY_MAX + CONNECT_HEAD);
 }
 
 void envd_take_volume(struct envd *e, struct http_exchange *x, const struct caller *who,
@@ -530,12 +521,11 @@ void envd_take_volume(struct envd *e, struct http_exchange *x, const struct call
     c->is_volume = true;
     snprintf(c->user.home, sizeof(c->user.home), "/");
     if (has_body) {
-        x->on_gone = message_failed;
-        http_collect(x, VOLUME_BODY_MAX, volume_body_came);
+        take_message(c, VOLUME_BODY_MAX);
         return;
     }
     envd_own(c);
-    m->handle(c);
+    envd_handle(c);
 }
 
 /* GET /envs: the variables of all commands of the sandbox. */

@@ -187,13 +187,17 @@ static void file_written(void *arg, const struct frame *frame, const struct err 
     upload_go_on(u);
 }
 
-/* The first message makes or empties the file, and stands in the journal. */
+/*
+ * The first message makes or empties the file, and stands in the journal. Where files are kept, the
+ * machine itself refuses one that exists: another request may have made it a moment ago.
+ */
 static void file_write(struct upload *u, const void *bytes, size_t n, bool first) {
+    uint32_t make = MSG_CREATE | (u->call->keeps_files ? MSG_EXCLUSIVE : MSG_TRUNCATE);
     memcpy(u->piece, bytes, n);
     u->data = (struct msg_bytes){u->piece, (uint32_t)n};
     const struct msg_write m = {.uid = MSG_ID_NONE,
                                 .gid = MSG_ID_NONE,
-                                .flags = first ? MSG_CREATE | MSG_TRUNCATE : 0,
+                                .flags = first ? make : 0,
                                 .mode = 0644,
                                 .offset = u->offset,
                                 .path = {u->path, (uint32_t)strlen(u->path)},
