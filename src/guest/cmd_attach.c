@@ -16,7 +16,6 @@
 static void rewind_streams(struct cmd *cmd) {
     for (int i = 0; i < 2; i++) {
         cmd->out[i].sent = cmd->out[i].consumed;
-        cmd->out[i].paced = false;
         cmd->out[i].eof_sent = false;
     }
     cmd->exit_sent = false;
@@ -146,6 +145,11 @@ void cmd_detach_all(struct guest *g, struct conn *c) {
 
 /* State of the commands. */
 
+/* A daemon that was killed leaves its commands paced: the next one must know which they are. */
+static bool cmd_is_paced(const struct cmd *cmd) {
+    return cmd->out[0].paced || cmd->out[1].paced;
+}
+
 static struct msg_row row_of(const struct cmd *cmd, const struct conn *c) {
     struct msg_row row = {
         .id = cmd->id,
@@ -153,7 +157,7 @@ static struct msg_row row_of(const struct cmd *cmd, const struct conn *c) {
         .attached = !cmd->conn       ? 0
                     : cmd->conn == c ? 1
                                      : 2,
-        .flags = cmd->flags,
+        .flags = cmd_is_paced(cmd) ? cmd->flags | MSG_EXEC_PACED : cmd->flags & ~MSG_EXEC_PACED,
         .pid = (uint32_t)cmd->pid,
         .age_us = (uint64_t)(now_ns() - cmd->started_ns) / 1000,
         .stdin_received = cmd->in.received,

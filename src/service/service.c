@@ -252,6 +252,7 @@ static void tick(void *arg) {
     trim_look(s, now);
     outputs_look(s, now);
     execs_keep_look(s, now, wall);
+    execs_readers_look(s, now);
     timers_look(s, wall);
 }
 

@@ -247,6 +247,43 @@ def test_clients_that_never_read_cost_little_memory(e2b, daemon):
             s.close()
 
 
+def test_output_waits_for_its_reader_also_after_a_crash_of_the_daemon(e2b, daemon, sandbox):
+    """Until the reader comes back, loses nothing and leaves. Nobody comes back for the other, which is set free."""
+    streams = [sandbox.start("yes"), sandbox.start("yes >&2")]
+
+    def printed():
+        rows = daemon.get(f"/v1/machines/{sandbox.machine}/execs")["execs"]
+        return {x["pid"]: x["stdout_bytes"] + x["stderr_bytes"] for x in rows}
+
+    def rests():
+        before = printed()
+        time.sleep(0.2)
+        return before == printed() and all(before.values())
+
+    daemon.until(rests)
+    before = printed()
+    daemon.kill()
+    for s in streams:
+        s.close()
+    time.sleep(0.3)
+    daemon.start()
+    e2b.find(daemon)
+    sandbox.call("process.Process/List")
+    assert sorted(printed().values()) == sorted(before.values())
+    assert max(before.values()) < 8 << 20
+    pid = next(p["pid"] for p in sandbox.call("process.Process/List")["processes"] if p["config"]["args"][-1] == "yes")
+    again = sandbox.open("process.Process/Connect", {"process": {"pid": pid}})
+    daemon.until(lambda: sum(printed().values()) > sum(before.values()))
+    daemon.until(rests)
+    data = bytes(next(Result([e]).stdout for e in again.events() if e[0] == "data"))
+    assert data and not data.strip(b"y\n")
+    waits = min(printed().values())
+    again.close()
+    daemon.until(lambda: max(printed().values()) > 64 << 20)
+    assert waits in before.values()
+    daemon.until(lambda: min(printed().values()) > 64 << 20)
+
+
 @pytest.mark.parametrize("body,code", [
     (b"", "invalid_argument"), (b"\0\0\0", "invalid_argument"), (b"\0\0\0\0\x09{}", "invalid_argument"),
     (envelope({}) + envelope({}), "invalid_argument"), (envelope(b"[]"), "invalid_argument"),

@@ -11,6 +11,8 @@
 #include "service/exec/inner.h"
 #include "service/exec/stored.h"
 
+enum { READER_BACK_MS = 10 * 1000 };
+
 static int write_started(void *arg, struct err *err) {
     const struct exec *x = arg;
     char json[64];
@@ -146,6 +148,20 @@ void exec_pace(struct exec *x, bool afresh) {
     pace_stream(x, 0, afresh);
     if (x->stdio[2] == MSG_STDIO_PIPE)
         pace_stream(x, 1, afresh);
+}
+
+/* Its readers left with the daemon before this one, and may come again. */
+static void exec_awaits_again(struct exec *x) {
+    x->awaits_reader = true;
+    x->reader_due_ms = loop_now_ms(x->service->loop) + READER_BACK_MS;
+    exec_pace(x, true);
+}
+
+void execs_readers_look(struct service *s, uint64_t now_ms) {
+    struct exec *x;
+    for (size_t at = 0; (x = map_next(&s->execs->by_id, &at));)
+        if (x->awaits_reader && x->reader_due_ms && now_ms >= x->reader_due_ms)
+            exec_needs_no_reader(x);
 }
 
 void exec_needs_no_reader(struct exec *x) {
@@ -299,6 +315,7 @@ void execs_reattach(struct live *l) {
         guest_attach(l->machine->guest, &x->command,
                      &(struct msg_attach){{UINT64_MAX, UINT64_MAX}});
         exec_listen(x);
+        x->pace[0] = x->pace[1] = 0; /* the guest may not have got the last word: tell it again */
         exec_pace(x, true);
     }
 }
@@ -371,5 +388,7 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
     if (x->row.state == EXEC_STARTING)
         x->row.state = EXEC_RUNNING;
     guest_attach(l->machine->guest, &x->command, &(struct msg_attach){{UINT64_MAX, UINT64_MAX}});
+    if (state->flags & MSG_EXEC_PACED && x->phase < EXEC_DECIDED)
+        exec_awaits_again(x);
     exec_unref(x);
 }

@@ -79,15 +79,16 @@ struct exec {
     struct outlog_kept kept_so_far;
     bool waiting; /* waits for its log to grow */
     struct exec_mirror mirror;
-    struct msg_log told; /* what its log had when the followers were notified last */
-    bool awaits_reader;  /* it waits for the first follower that needs all output */
-    uint64_t pace[2];    /* bytes consumed that the guest was told; UINT64_MAX: it does not wait */
-    bool copied;         /* output goes to the log and to pipes of the caller (MSG_EXEC_COPY) */
-    bool storing;        /* its worker was asked to store it: no input is sent */
-    bool signalled;      /* since it was asked */
-    bool is_stored;      /* it has no process that goes on: exec/stored.h */
-    bool resuming;       /* its new worker was started, and waits */
-    unsigned tries;      /* to resume it */
+    struct msg_log told;    /* what its log had when the followers were notified last */
+    bool awaits_reader;     /* it waits for the first follower that needs all output */
+    uint64_t reader_due_ms; /* until then; 0: as long as it takes */
+    uint64_t pace[2]; /* bytes consumed that the guest was told; UINT64_MAX: it does not wait */
+    bool copied;      /* output goes to the log and to pipes of the caller (MSG_EXEC_COPY) */
+    bool storing;     /* its worker was asked to store it: no input is sent */
+    bool signalled;   /* since it was asked */
+    bool is_stored;   /* it has no process that goes on: exec/stored.h */
+    bool resuming;    /* its new worker was started, and waits */
+    unsigned tries;   /* to resume it */
     struct loop_timer *again;
     uint64_t time_left_ms; /* time until its timeout when it was stored; 0: not stored, or none */
     uint64_t resumed_ms;

@@ -47,6 +47,8 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
 /* Call it when the guest has a new connection: attaches to the commands again. */
 void execs_reattach(struct live *l);
 
+/* Called by the tick: commands wait no longer for readers that an earlier daemon had. */
+void execs_readers_look(struct service *s, uint64_t now_ms);
 /* Called by the tick: saves output of long commands. */
 void execs_keep_look(struct service *s, uint64_t now_ms, int64_t wall_ms);
 /* Called by the tick: deletes kept output and rows of commands beyond the limits of carrel.conf. */
