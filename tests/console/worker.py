@@ -6,16 +6,23 @@ from carrel import PROGRAM
 
 
 @contextlib.contextmanager
-def console_command(daemon, home):
-    """Runs it; the value is the link that it printed."""
+def console_process(daemon, home):
+    """Runs it; the values are its process and the link that it printed."""
     p = subprocess.Popen([PROGRAM, "console", "--print"], env={**daemon.env, "HOME": str(home)}, cwd=home, text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
-        yield p.stdout.readline().strip()
+        yield p, p.stdout.readline().strip()
     finally:
         p.terminate()
         p.wait(30)
         p.stdout.close()
+
+
+@contextlib.contextmanager
+def console_command(daemon, home):
+    """Runs it; the value is the link that it printed."""
+    with console_process(daemon, home) as (_, link):
+        yield link
 
 
 def carrel(daemon, home, *words):

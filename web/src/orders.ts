@@ -1,6 +1,6 @@
 // Reviews and shipments. The daemon never writes to the owner's files: the command `carrel console`
 // of the owner carries out these orders, by running `carrel ship`.
-import { api } from "./api";
+import { api, ApiError } from "./api";
 
 export interface Order {
   machine?: string; // a machine or a change set
@@ -20,12 +20,43 @@ export interface Done {
 }
 
 const POLL_MS = 250;
+const AGAIN_MS = 1000;
+const BUSY_MAX = 20; // times that an order is sent again until the command has found the daemon after a restart
 const FAILED = 125;
 
 export const ORDER_LIST_MAX = 60; // elements of `only`, and of `hunks`
 
+const wait = (ms: number) => new Promise((done) => setTimeout(done, ms));
+
+function orderId(): number {
+  const [high, low] = crypto.getRandomValues(new Uint32Array(2));
+  return (high! >>> 11) * 2 ** 32 + low! || 1;
+}
+
+/** Whether the connection was lost, or the daemon restarted and knows nothing of the order any more. */
+function isLost(e: unknown): boolean {
+  return e instanceof ApiError && (e.code === "unreachable" || e.code === "not_found");
+}
+
+/** Orders, and waits for the result. After a lost connection or a restart of the daemon the order is sent again, with
+ * the same id, so nothing is done twice. */
 export async function order(what: Order, signal?: AbortSignal): Promise<Done> {
-  const { id } = await api.post<{ id: number }>("/console/order", what);
+  const id = orderId();
+  for (let busy = 0, lost = false; ; ) {
+    try {
+      await api.post("/console/order", { ...what, id });
+      return await orderResult(id, signal);
+    } catch (e) {
+      lost ||= isLost(e);
+      const soon = lost && e instanceof ApiError && e.code === "busy" && busy++ < BUSY_MAX;
+      if (!soon && !isLost(e)) throw e;
+    }
+    await wait(AGAIN_MS);
+    signal?.throwIfAborted();
+  }
+}
+
+async function orderResult(id: number, signal?: AbortSignal): Promise<Done> {
   for (;;) {
     const told = await api.post<{ state: string; status: number; output?: string }>("/console/result", { id });
     if (told.state === "done") {
@@ -33,7 +64,7 @@ export async function order(what: Order, signal?: AbortSignal): Promise<Done> {
       return { status: told.status, output: told.output ?? "" };
     }
     signal?.throwIfAborted();
-    await new Promise((done) => setTimeout(done, POLL_MS));
+    await wait(POLL_MS);
   }
 }
 

@@ -3,10 +3,13 @@
 #include "service/console/orders.h"
 
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "api/console/inner.h"
 #include "base/defer.h"
 #include "base/jot.h"
+
+#define ORDER_ID_MAX ((UINT64_C(1) << 53) - 1)
 
 /* The worker must be the owner on this host: a page or a token cannot answer for it. */
 static bool is_worker(const struct caller *who, struct http_exchange *x) {
@@ -18,14 +21,24 @@ static bool is_worker(const struct caller *who, struct http_exchange *x) {
     return false;
 }
 
+/* The id that the page chose, or a random one; both are exact in a program in JavaScript. */
+static uint64_t order_id(const json_t *body) {
+    json_int_t told = json_integer_value(json_object_get(body, "id"));
+    uint64_t id = told > 0 ? (uint64_t)told : 0;
+    while (id == 0 || id > ORDER_ID_MAX)
+        if (getrandom(&id, sizeof(id), 0) == sizeof(id))
+            id &= ORDER_ID_MAX;
+    return id;
+}
+
 void console_order(struct console_face *f, struct http_exchange *x, const struct caller *who,
                    const json_t *body) {
     char *order DEFER_FREE = json_dumps(body, JSON_COMPACT);
     struct buf text DEFER(buf_done) = BUF(256);
     struct jot j = JOT(&text);
     struct err err;
-    uint64_t id;
-    if (!order || service_order_add(console_service(f), who, order, &id, &err) < 0) {
+    uint64_t id = order_id(body);
+    if (!order || service_order_add(console_service(f), who, id, order, &err) < 0) {
         if (!order)
             err_set(&err, ERR_INVALID, "the order is not valid");
         console_refuse(x, &err);
@@ -67,11 +80,13 @@ void console_work(struct console_face *f, struct http_exchange *x, const struct 
     struct buf text DEFER(buf_done) = BUF(2 * ORDER_BODY_MAX);
     struct jot j = JOT(&text);
     struct order_view view;
-    (void)body;
+    bool busy = json_is_true(json_object_get(body, "busy"));
     if (!is_worker(who, x))
         return;
     jot_object(&j, NULL);
-    if (service_order_take(console_service(f), who, &view)) {
+    if (busy) {
+        service_order_seen(console_service(f), who);
+    } else if (service_order_take(console_service(f), who, &view)) {
         jot_u64(&j, "id", view.id);
         jot_raw(&j, "order", view.body);
     }

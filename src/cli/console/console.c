@@ -6,6 +6,7 @@
  * orders and runs `carrel ship` for each of them.
  */
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,13 @@
 #include "cli/safe.h"
 #include "cli/table.h"
 
-enum { POLL_MS = 300, SHIP_WORDS = 200, ORDER_LIST_MAX = 60 };
+enum {
+    POLL_MS = 300,
+    SHIP_WORDS = 200,
+    ORDER_LIST_MAX = 60,
+    BUSY_MS = 1000,  /* the daemon believes that a worker is there for 5 s */
+    RESULTS_MAX = 8, /* orders that the daemon keeps for an owner */
+};
 
 struct console_options {
     bool link, print, json, help;
@@ -175,8 +182,25 @@ static void ship_child(const struct ship_words *w, int out) {
     _exit(127);
 }
 
+/* Tells the daemon, or the next one, that this worker is there while `carrel ship` runs. */
+static void ship_tell(struct client *c) {
+    struct client_search once = {.start = CLIENT_NEVER};
+    struct err err;
+    if (!c->http ||
+        console_post(c, "/console/work", json_pack("{s:b}", "busy", true), NULL, &err) < 0)
+        client_look(c, &once, &err);
+}
+
+/* Waits until `carrel ship` prints something or ends. */
+static void ship_wait(struct client *c, int out) {
+    struct pollfd fd = {.fd = out, .events = POLLIN};
+    while (poll(&fd, 1, BUSY_MS) == 0)
+        ship_tell(c);
+}
+
 /* Runs `carrel ship` and reads what it prints. Returns its exit status. */
-static int ship_run(const struct ship_words *w, struct buf *ret, struct err *err) {
+static int ship_run(struct client *c, const struct ship_words *w, struct buf *ret,
+                    struct err *err) {
     int ends[2], status = 0;
     char piece[16384];
     ssize_t n;
@@ -187,8 +211,13 @@ static int ship_run(const struct ship_words *w, struct buf *ret, struct err *err
     if (pid == 0)
         ship_child(w, ends[1]);
     close(ends[1]);
-    while (pid > 0 && (n = read(ends[0], piece, sizeof(piece))) > 0)
-        fits = fits && buf_add(ret, piece, (size_t)n); /* the rest is read, so that it can end */
+    for (; pid > 0;
+         fits = fits && buf_add(ret, piece, (size_t)n)) { /* all is read, so it can end */
+        ship_wait(c, ends[0]);
+        n = read(ends[0], piece, sizeof(piece));
+        if (n <= 0)
+            break;
+    }
     close(ends[0]);
     if (pid < 0 || waitpid(pid, &status, 0) < 0)
         return err_sys(err, "cannot run carrel ship");
@@ -207,14 +236,35 @@ static int output_text(const struct ship_words *w, const struct buf *all, json_t
     return *ret ? 0 : err_set(err, ERR_INTERNAL, "the output of carrel ship is not UTF-8");
 }
 
-static int order_run(struct client *c, const json_t *answer, struct err *err) {
+/*
+ * What orders printed that were carried out. A page sends an order again after a restart of the
+ * daemon, with the same id: it gets the result, and nothing is done twice.
+ */
+struct results {
+    json_t *rows[RESULTS_MAX];
+    size_t next;
+};
+
+static json_t *result_find(const struct results *r, json_int_t id) {
+    for (size_t i = 0; i < RESULTS_MAX; i++)
+        if (r->rows[i] && json_integer_value(json_object_get(r->rows[i], "id")) == id)
+            return r->rows[i];
+    return NULL;
+}
+
+static json_t *result_keep(struct results *r, json_t *result) {
+    json_t **row = &r->rows[r->next++ % RESULTS_MAX];
+    json_decref(*row);
+    return *row = result;
+}
+
+static json_t *order_run(struct client *c, json_int_t id, const json_t *order) {
     struct ship_words words = {.count = 0};
     struct buf output DEFER(buf_done) = BUF(OUTPUT_READ_MAX);
-    const json_t *order = json_object_get(answer, "order");
     bool ships = json_is_true(json_object_get(order, "yes"));
     json_t *text = NULL;
     struct err bad;
-    int status = ship_order(&words, order, &bad) < 0 ? -1 : ship_run(&words, &output, &bad);
+    int status = ship_order(&words, order, &bad) < 0 ? -1 : ship_run(c, &words, &output, &bad);
     if (status < 0 || output_text(&words, &output, &text, &bad) < 0) {
         text = json_sprintf("%s%s%s", bad.text, *bad.remedy ? ": " : "", bad.remedy);
         status = 125;
@@ -223,29 +273,42 @@ static int order_run(struct client *c, const json_t *answer, struct err *err) {
         printf("%s %s: exit status %d\n", json_object_get(order, "undo") ? "undo" : "ship",
                words.from, status);
     fflush(stdout);
-    return console_post(c, "/console/done",
-                        json_pack("{s:I, s:i, s:o}", "id",
-                                  json_integer_value(json_object_get(answer, "id")), "status",
-                                  status, "output", text),
-                        NULL, err);
+    return json_pack("{s:I, s:i, s:o}", "id", id, "status", status, "output", text);
+}
+
+/* The daemon may have gone away while `carrel ship` ran. */
+static int worker_connect(struct client *c, struct err *err) {
+    struct client_search search = {.start = CLIENT_START};
+    return c->http ? 0 : client_await(c, &search, err);
 }
 
 /*
- * Ends only with an error, or by a signal. An order whose answer was lost is not carried out: its
- * page says so after a while.
+ * A daemon that has restarted meanwhile does not know the order and refuses its result. The page
+ * sends the order again then.
  */
+static void order_serve(struct client *c, struct results *r, const json_t *answer) {
+    json_int_t id = json_integer_value(json_object_get(answer, "id"));
+    json_t *result = result_find(r, id);
+    struct err err;
+    if (!result)
+        result = result_keep(r, order_run(c, id, json_object_get(answer, "order")));
+    if (worker_connect(c, &err) == 0)
+        console_post(c, "/console/done", json_incref(result), NULL, &err);
+}
+
+/* Ends only with an error, or by a signal. */
 static int orders_serve(struct client *c, struct browser *b, struct err *err) {
+    struct results results = {.next = 0};
     for (;;) {
         json_t *answer DEFER(json_decrefp) = NULL;
         const struct client_request r = {.method = "POST", .target = "/console/work"};
-        if (browser_check(c, b, err) < 0 || client_call_again(c, &r, &answer, err) < 0)
+        if (worker_connect(c, err) < 0 || browser_check(c, b, err) < 0 ||
+            client_call_again(c, &r, &answer, err) < 0)
             return -1;
-        if (json_object_get(answer, "order")) {
-            if (order_run(c, answer, err) < 0)
-                return -1;
-        } else {
+        if (json_object_get(answer, "order"))
+            order_serve(c, &results, answer);
+        else
             usleep(POLL_MS * 1000);
-        }
     }
 }
 

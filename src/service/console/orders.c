@@ -14,7 +14,7 @@ static const char *const state_names[] = {"", "waiting", "taken", "done"};
 
 struct order {
     enum order_state state;
-    uint64_t id, expires_ms;
+    uint64_t id, number, expires_ms; /* number: orders are carried out in this order */
     char owner[STORE_NAME_SIZE];
     char *body, *output;
     int64_t status;
@@ -28,7 +28,7 @@ struct worker {
 struct orders {
     struct order rows[ORDERS_MAX];
     struct worker workers[ORDERS_MAX];
-    uint64_t last_id;
+    uint64_t last; /* number */
 };
 
 struct orders *orders_new(void) {
@@ -97,15 +97,14 @@ static struct order *order_oldest_done(struct orders *o, const char *owner) {
     for (size_t i = 0; i < ORDERS_MAX; i++) {
         struct order *row = &o->rows[i];
         if (row->state == ORDER_DONE && (!owner || strcmp(row->owner, owner) == 0) &&
-            (!oldest || row->id < oldest->id))
+            (!oldest || row->number < oldest->number))
             oldest = row;
     }
     return oldest;
 }
 
 /* An order writes to files of the owner, so no token may give one, whatever its scopes. */
-static int order_check(struct service *s, const struct caller *who, const char *body,
-                       struct err *err) {
+static int order_check(const struct caller *who, const char *body, struct err *err) {
     if (authorise(who, RIGHT_SHIP, err) < 0)
         return -1;
     if (!who->local) {
@@ -116,59 +115,7 @@ static int order_check(struct service *s, const struct caller *who, const char *
         err_set(err, ERR_LIMIT, "the order is larger than %d bytes", ORDER_BODY_MAX);
         return err_remedy(err, "pick fewer files, or all of them");
     }
-    if (service_order_worker(s, who->owner))
-        return 0;
-    err_set(err, ERR_BUSY, "the command carrel console does not run, which ships as you");
-    return err_remedy(err, "run carrel console in a terminal and leave it running");
-}
-
-int service_order_add(struct service *s, const struct caller *who, const char *body,
-                      uint64_t *ret_id, struct err *err) {
-    struct orders *o = s->orders;
-    size_t count;
-    if (order_check(s, who, body, err) < 0)
-        return -1;
-    struct order *slot = order_slot(o, who->owner, &count);
-    if (count >= ORDERS_OF_OWNER)
-        slot = order_oldest_done(o, who->owner);
-    else if (!slot)
-        slot = order_oldest_done(o, NULL);
-    if (!slot)
-        return err_set(err, ERR_LIMIT, "too many orders of the console wait already");
-    order_clear(slot);
-    *slot = (struct order){.state = ORDER_WAITING,
-                           .id = ++o->last_id,
-                           .expires_ms = monotonic_ms() + ORDER_LIFE_S * 1000,
-                           .body = xstrdup(body),
-                           .status = -1};
-    snprintf(slot->owner, sizeof(slot->owner), "%s", who->owner);
-    *ret_id = slot->id;
     return 0;
-}
-
-static void order_view(const struct order *row, struct order_view *ret) {
-    *ret = (struct order_view){.id = row->id,
-                               .body = row->body,
-                               .state = state_names[row->state],
-                               .status = row->status,
-                               .output = row->output};
-}
-
-bool service_order_take(struct service *s, const struct caller *who, struct order_view *ret) {
-    struct orders *o = s->orders;
-    struct order *first = NULL;
-    worker_seen(o, who->owner);
-    for (size_t i = 0; i < ORDERS_MAX; i++) {
-        struct order *row = &o->rows[i];
-        if (row->state == ORDER_WAITING && strcmp(row->owner, who->owner) == 0 &&
-            (!first || row->id < first->id))
-            first = row;
-    }
-    if (!first)
-        return false;
-    first->state = ORDER_TAKEN;
-    order_view(first, ret);
-    return true;
 }
 
 /* An order of another owner does not exist. */
@@ -181,6 +128,66 @@ static struct order *order_find(struct service *s, const struct caller *who, uin
     }
     err_set(err, ERR_NOT_FOUND, "this order of the console does not exist, or was too long ago");
     return NULL;
+}
+
+int service_order_add(struct service *s, const struct caller *who, uint64_t id, const char *body,
+                      struct err *err) {
+    struct orders *o = s->orders;
+    struct err unknown;
+    size_t count;
+    if (order_check(who, body, err) < 0)
+        return -1;
+    if (order_find(s, who, id, &unknown))
+        return 0;
+    if (!service_order_worker(s, who->owner)) {
+        err_set(err, ERR_BUSY, "the command carrel console does not run, which ships as you");
+        return err_remedy(err, "run carrel console in a terminal and leave it running");
+    }
+    struct order *slot = order_slot(o, who->owner, &count);
+    if (count >= ORDERS_OF_OWNER)
+        slot = order_oldest_done(o, who->owner);
+    else if (!slot)
+        slot = order_oldest_done(o, NULL);
+    if (!slot)
+        return err_set(err, ERR_LIMIT, "too many orders of the console wait already");
+    order_clear(slot);
+    *slot = (struct order){.state = ORDER_WAITING,
+                           .id = id,
+                           .number = ++o->last,
+                           .expires_ms = monotonic_ms() + ORDER_LIFE_S * 1000,
+                           .body = xstrdup(body),
+                           .status = -1};
+    snprintf(slot->owner, sizeof(slot->owner), "%s", who->owner);
+    return 0;
+}
+
+static void order_view(const struct order *row, struct order_view *ret) {
+    *ret = (struct order_view){.id = row->id,
+                               .body = row->body,
+                               .state = state_names[row->state],
+                               .status = row->status,
+                               .output = row->output};
+}
+
+void service_order_seen(struct service *s, const struct caller *who) {
+    worker_seen(s->orders, who->owner);
+}
+
+bool service_order_take(struct service *s, const struct caller *who, struct order_view *ret) {
+    struct orders *o = s->orders;
+    struct order *first = NULL;
+    worker_seen(o, who->owner);
+    for (size_t i = 0; i < ORDERS_MAX; i++) {
+        struct order *row = &o->rows[i];
+        if (row->state == ORDER_WAITING && strcmp(row->owner, who->owner) == 0 &&
+            (!first || row->number < first->number))
+            first = row;
+    }
+    if (!first)
+        return false;
+    first->state = ORDER_TAKEN;
+    order_view(first, ret);
+    return true;
 }
 
 /* Makes room for a result of this owner. */

@@ -27,13 +27,17 @@ struct order_view {
 };
 
 /*
- * Adds an order of a page. `denied` to tokens; `busy` if the owner has no worker. An owner has at
- * most ORDERS_OF_OWNER, results included: one more ends the oldest result.
+ * Adds an order of a page. The page chooses its id, so that it can send the order again when it
+ * does not know if it arrived: an id that the owner has already is not added again. `denied` to
+ * tokens; `busy` if the owner has no worker. An owner has at most ORDERS_OF_OWNER, results
+ * included: one more ends the oldest result.
  */
-int service_order_add(struct service *s, const struct caller *who, const char *body,
-                      uint64_t *ret_id, struct err *err);
+int service_order_add(struct service *s, const struct caller *who, uint64_t id, const char *body,
+                      struct err *err);
 /* Called by the worker, again and again: false if there is no order for it. */
 bool service_order_take(struct service *s, const struct caller *who, struct order_view *ret);
+/* The worker is there, and still carries out the order that it took. */
+void service_order_seen(struct service *s, const struct caller *who);
 /* Ends the oldest results of the owner, if all together would be larger than ORDERS_OUTPUT_MAX. */
 int service_order_done(struct service *s, const struct caller *who, uint64_t id, int64_t status,
                        const char *output, struct err *err);

@@ -115,10 +115,12 @@ export function Audit() {
   }, [follow]);
   useKeys([{ keys: "/", what: "Search the journal", run: () => document.getElementById("search")?.focus() }]);
   const set = (name: string, value: string) => {
-    const next: Record<string, string> = { machine, verb };
-    next[name] = value.trim();
+    const next: Record<string, string> = { machine, verb, text: wanted, [name]: value.trim() };
     go(["audit"], Object.fromEntries(Object.entries(next).filter(([, v]) => v)), true);
   };
+  useEffect(() => {
+    if (wanted !== (query.get("text") ?? "")) set("text", wanted); // a reload searches for it again
+  }, [wanted]);
   const rows = data ?? [];
   return (
     <>

@@ -1,5 +1,5 @@
 // Review: what machines want to hand over, and the decision about it.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { jsonLines } from "../api";
 import { machineName, machines, machinesWatch } from "../machines";
 import { order, reviewsRead } from "../orders";
@@ -161,8 +161,8 @@ function ReviewList() {
 
 function Comment({ machine, close }: { machine: string; close: () => void }) {
   const [comment, setComment] = useState("");
-  const submit = async () => {
-    const done = await order({ machine, comment });
+  const submit = async (closed: AbortSignal) => {
+    const done = await order({ machine, comment }, closed);
     toast(done.output.trim() || "The comment was sent.");
   };
   return (
@@ -202,8 +202,11 @@ function Obsolete({ row }: { row: Known | undefined }) {
 function ReviewOne({ subject }: { subject: string }) {
   const [sides, setSides] = useState(window.innerWidth > 1200);
   const ready = !!who.value?.ships;
+  const began = useRef(false); // what was frozen stays, with what is picked of it, if the command or the daemon is away
+  began.current ||= ready;
   const { data, error, reload } = useLoad(
-    async (signal) => (ready ? reviewsRead((await order({ machine: subject }, signal)).output) : undefined), [subject, ready]);
+    async (signal) => (began.current ? reviewsRead((await order({ machine: subject }, signal)).output) : undefined),
+    [subject, began.current], undefined, 0, true);
   const sets = useLoad(known, [], isReview);
   const knownOf = (id: string) => sets.data?.rows.find((k) => k.changeset === id);
   const machine = data?.[0]?.machine ?? (subject.startsWith("m-") ? subject : "");
@@ -228,7 +231,7 @@ function ReviewOne({ subject }: { subject: string }) {
       </div>
       <NeedsCommand />
       <Problem error={error} />
-      {ready && !data && !error && <Loading />}
+      {began.current && !data && !error && <Loading />}
       {data?.length === 0 && <Empty>This machine has nothing to ship.</Empty>}
       {data?.map((r, i) => (
         <div key={r.changeset}>

@@ -23,7 +23,8 @@ interface ShipProps {
 function ShipDialog({ review, what, files, done, close }: ShipProps) {
   const [uncommitted, setUncommitted] = useState(false);
   const flagged = files.filter((f) => f.flags);
-  const submit = async () => done((await order({ ...what, ...(uncommitted ? { uncommitted } : {}) })).output);
+  const submit = async (closed: AbortSignal) =>
+    done((await order({ ...what, ...(uncommitted ? { uncommitted } : {}) }, closed)).output);
   const from = review.branch ? `${count(review.commits ?? 0, "commit")} as the branch ${review.branch}` : count(files.length, "file");
   return (
     <FormDialog title="Ship" action="Ship" submit={submit} close={close}>

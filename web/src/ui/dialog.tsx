@@ -48,7 +48,7 @@ interface FormProps {
   action: string;
   danger?: boolean;
   wide?: boolean;
-  submit: () => Promise<unknown>;
+  submit: (closed: AbortSignal) => Promise<unknown>;
   close: () => void;
   children: ComponentChildren;
 }
@@ -57,13 +57,15 @@ interface FormProps {
 export function FormDialog({ title, action, danger, wide, submit, close, children }: FormProps) {
   const [error, setError] = useState<Error>();
   const [busy, setBusy] = useState(false);
+  const stop = useRef(new AbortController());
+  useEffect(() => () => stop.current.abort(), []);
   const send = async (e: Event) => {
     e.preventDefault();
     if (busy) return;
     setBusy(true);
     setError(undefined);
     try {
-      await submit();
+      await submit(stop.current.signal);
       close();
     } catch (problem) {
       setError(problem as Error);

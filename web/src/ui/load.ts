@@ -13,16 +13,18 @@ export const TOGETHER_MS = 200; // events that come together cause one load
 /**
  * Loads something, and again after each event that `when` accepts, when a lost connection is back,
  * when an element of `deps` changes, and every `every_ms` while the page is visible. Old data stays
- * until new data is there.
+ * until new data is there. `keep`: a lost connection changes nothing, unless the load had failed.
  */
 export function useLoad<T>(
   load: (signal: AbortSignal) => Promise<T>,
   deps: unknown[],
   when?: (event: HostEvent) => boolean,
   every_ms = 0,
+  keep = false,
 ): Loaded<T> {
   const [state, setState] = useState<{ data?: T; error?: Error }>({});
   const running = useRef<AbortController>(undefined);
+  const failed = useRef(false);
   const timer = useRef(0);
   const latest = useRef(load);
   latest.current = load;
@@ -31,9 +33,14 @@ export function useLoad<T>(
     running.current?.abort();
     const stop = new AbortController();
     running.current = stop;
+    failed.current = false;
     latest.current(stop.signal).then(
       (data) => !stop.signal.aborted && setState({ data }),
-      (error: Error) => !stop.signal.aborted && setState((old) => ({ ...old, error })),
+      (error: Error) => {
+        if (stop.signal.aborted) return;
+        failed.current = true;
+        setState((old) => ({ ...old, error }));
+      },
     );
   }, []);
 
@@ -47,7 +54,7 @@ export function useLoad<T>(
         reload();
       }, TOGETHER_MS);
     };
-    const stops = [onReturn(soon), onEvent((event) => when?.(event) && soon())];
+    const stops = [onReturn(() => (!keep || failed.current) && soon()), onEvent((event) => when?.(event) && soon())];
     const poll = every_ms && setInterval(() => document.visibilityState === "visible" && soon(), every_ms);
     return () => {
       for (const stop of stops) stop();
