@@ -13,6 +13,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -393,6 +394,120 @@ def test_an_answer_in_single_bytes_is_read_whole():
     assert got == b"abc0123456789abcdef" and reader.done
 
 
+# ---- time limits ----
+
+@contextlib.contextmanager
+def silent(answer, backlog=5):
+    """The URL of a server that answers each request with these bytes, and then neither speaks nor hangs up."""
+    kept = []
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+        server.bind(folder + "/carrel.sock")
+        server.listen(backlog)
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    kept.append(server.accept()[0])
+                    kept[-1].recv(1 << 16)
+                    kept[-1].sendall(answer)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"unix:{folder}/carrel.sock"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for c in kept:
+                c.close()
+
+
+def both(url, ask):
+    """What a client raises that waits, and what one of asyncio raises."""
+    async def story():
+        got = ask(sdk.AsyncClient(url, timeout=0.2))
+        if inspect.isasyncgen(got):
+            return [event async for event in got]
+        return await asyncio.wait_for(got, 60 * PATIENCE)
+
+    for act in lambda: list(ask(sdk.Client(url, timeout=0.2))), lambda: asyncio.run(story()):
+        with pytest.raises(TimeoutError) as e:
+            act()
+        yield str(e.value)
+
+
+SILENT = {
+    "nothing": (b"", lambda c: c.status(), "status: the daemon at /.* did not complete its answer within 0.2 s"),
+    "half a head": (b"HTTP/1.1 200 OK\r\nConte", lambda c: c.status(), "status: .* within 0.2 s"),
+    "half a body": (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", lambda c: c.call("machine_create", {"key": "a"}), "machine_create: "),
+    "half a refusal": (b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n{", lambda c: c.status(), "status: "),
+    "no first event": (b"", lambda c: c.events("events"), "events: nothing came from the daemon at /.* within 0.2 s"),
+    "no second event": (b"HTTP/1.1 200 OK\r\n\r\n{}\n", lambda c: c.events("events"), "events: nothing came"),
+    "a request that nobody reads": (b"", lambda c: c.call("image_import", bytes(8 << 20), name="a"), "image_import: "),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_a_daemon_that_says_nothing_is_waited_for_as_long_as_the_limit_says(name):
+    answer, ask, text = SILENT[name]
+    with silent(answer) as url:
+        for said in both(url, ask):
+            assert re.match(text, said), said
+
+
+def test_a_daemon_that_takes_no_connection_is_waited_for_as_long_as_the_limit_says():
+    with socket.socket(socket.AF_UNIX) as server, tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        server.bind(folder + "/full")
+        server.listen(0)
+        for _ in range(2):
+            c = stack.enter_context(socket.socket(socket.AF_UNIX))
+            c.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                c.connect(folder + "/full")
+        for said in both(f"unix:{folder}/full", lambda c: c.status()):
+            assert "did not complete its answer" in said
+        with pytest.raises(ConnectionError, match="it does not answer"):
+            sdk.Client(f"unix:{folder}/full", connect_timeout=0.1).status()
+
+
+def test_a_stream_has_its_limit_for_each_piece(machine):
+    """The command speaks for longer than the limit, but is never silent for so long."""
+    lazy = machine.with_timeout(2 * PATIENCE)
+    pause = PATIENCE / 2
+    began = clock()
+    events = [e["type"] for e in lazy.stream(f"for i in 1 2 3 4 5; do echo $i; sleep {pause}; done")]
+    assert events == ["start", *["stdout"] * 5, "exit"] and clock() - began > 2 * PATIENCE
+
+
+def test_a_command_goes_on_after_the_limit(machine):
+    with pytest.raises(TimeoutError, match="^exec: .* within 0.3 s$"):
+        machine.with_timeout(0.3).exec("while [ ! -e go ]; do sleep 0.05; done; echo done >end")
+    machine.files.write("/home/user/go", "")
+    machine.exec("while [ ! -e end ]; do sleep 0.05; done").check()
+    process = machine.start("sleep 1000")
+    with pytest.raises(TimeoutError, match="^exec_events: "):
+        process.with_timeout(0.3).wait()
+    assert process.refresh()["state"] == "running"
+    process.kill()
+    assert process.with_timeout(60 * PATIENCE).wait()["signal"] == 9
+
+
+def test_a_program_has_the_limit_too(tmp_path, monkeypatch):
+    slow = tmp_path / "carrel"
+    slow.write_text("#!/bin/sh\nexec sleep 1000\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("CARREL_PROGRAM", str(slow))
+    for said in both("unix:/nowhere", lambda c: c.program("ship", "a", "b")):
+        assert said == "carrel ship did not end within 0.2 s"
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf")])
+def test_a_limit_that_is_none_is_refused(wrong):
+    with pytest.raises(ValueError, match="timeout: .* greater than 0"):
+        sdk.Client("unix:/nowhere", timeout=wrong)
+    with pytest.raises(ValueError, match="timeout: .* greater than 0"):
+        sdk.AsyncClient("unix:/nowhere").with_timeout(wrong)
+
+
 # ---- what we publish ----
 
 def test_the_examples_of_the_readme_work(daemon):
@@ -400,7 +515,7 @@ def test_the_examples_of_the_readme_work(daemon):
     env = {**os.environ, "PYTHONPATH": str(TOP / "sdk/python"), "CARREL_RUN": str(daemon.run_dir)}
     printed = [subprocess.run(["/usr/bin/python3", "-c", block], env=env, check=True, stdout=subprocess.PIPE, timeout=60 * PATIENCE,
                               cwd="/").stdout.decode() for block in blocks]
-    assert printed == ["hello from /home/user/hello.py\n\n", "1\n2\n3\n", "hello\n\n"]
+    assert printed == ["hello from /home/user/hello.py\n\n", "1\n2\n3\n", "no answer within half a second\n", "hello\n\n"]
 
 
 async def run_examples(module, names):

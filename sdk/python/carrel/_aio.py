@@ -1,4 +1,5 @@
 """The client for asyncio. sdk/generate makes _sync.py from this file: the same without waiting for others."""
+import copy
 import hashlib
 import io
 import json
@@ -26,19 +27,30 @@ class AsyncClient:
     url: unix:PATH, http://HOST:PORT or https://HOST:PORT. Without it, CARREL_URL, or the socket of this user's daemon.
     token: the secret of a token, for a daemon on TCP. Without it, CARREL_TOKEN.
     wait: seconds to look for a daemon that has answered before and went away, for calls that can be repeated.
+    timeout: seconds that a call may take, and that a stream may be silent; then TimeoutError is raised. None: no limit.
 
     >>> client = AsyncClient()
     >>> (await client.status())["version"]
     '0.1.0'
     >>> (await client.call("machine_show", machine=machine.id))["state"]
     'running'
+    >>> (await client.with_timeout(10).status())["version"]
+    '0.1.0'
     """
 
     def __init__(self, url: typing.Optional[str] = None, token: typing.Optional[str] = None, *,
-                 connect_timeout: float = 30, wait: float = 30):
+                 connect_timeout: float = 30, wait: float = 30,
+                 timeout: typing.Optional[float] = None):
         self.address = _http.parse_address(url) if url else _http.default_address()
         self._token = token or (None if url else os.environ.get("CARREL_TOKEN"))
-        self._is_default, self._timeout, self._wait, self._was_reached = url is None, connect_timeout, wait, False
+        self._is_default, self._connect_timeout, self._wait, self._was_reached = url is None, connect_timeout, wait, False
+        self._timeout = _http.checked_timeout(timeout)
+
+    def with_timeout(self, seconds: typing.Optional[float]) -> "AsyncClient":
+        """The same client with another time limit for its calls: client.with_timeout(5).status(). None: no limit."""
+        other = copy.copy(self)
+        other._timeout = _http.checked_timeout(seconds)
+        return other
 
     def _target(self, operation: str, params: typing.Mapping[str, typing.Any]) -> typing.Tuple[str, str]:
         """The method, and the path with its query. A parameter that is a word of Python ends in `_`."""
@@ -56,8 +68,8 @@ class AsyncClient:
         words = {name: str(int(value)) if isinstance(value, bool) else str(value) for name, value in given.items()}
         return method, path + ("?" + urllib.parse.urlencode(words) if words else "")
 
-    async def _open(self, operation: str, body: typing.Any, accept: str,
-                    params: typing.Mapping[str, typing.Any]) -> typing.Tuple[Stream, _http.Reader]:
+    async def _open(self, operation: str, body: typing.Any, accept: str, params: typing.Mapping[str, typing.Any],
+                    limit: _http.Limit) -> typing.Tuple[Stream, _http.Reader]:
         """Sends a request; the answer up to the end of its head."""
         method, target = self._target(operation, params)
         headers = {"Accept": accept}
@@ -67,7 +79,7 @@ class AsyncClient:
         if data is not None and not isinstance(data, bytes):
             data = json.dumps({k: v for k, v in body.items() if v is not None}).encode()
             headers["Content-Type"] = "application/json"
-        stream = await connect(self.address, self._timeout)
+        stream = await connect(self.address, self._connect_timeout, limit)
         try:
             reader = _http.Reader()
             try:
@@ -94,8 +106,9 @@ class AsyncClient:
                 raise CarrelError("limit", f"the answer is longer than {limit} bytes")
         return b"".join(pieces)
 
-    async def _call(self, operation: str, body: typing.Any, params: typing.Mapping[str, typing.Any]) -> typing.Any:
-        stream, reader = await self._open(operation, body, "*/*", params)
+    async def _call(self, operation: str, body: typing.Any, params: typing.Mapping[str, typing.Any],
+                    limit: _http.Limit) -> typing.Any:
+        stream, reader = await self._open(operation, body, "*/*", params, limit)
         try:
             content = await self._rest(stream, reader, _http.BODY_MAX)
         finally:
@@ -110,9 +123,10 @@ class AsyncClient:
         """
         repeats = _operation(operation)[0] == "GET" or (isinstance(body, dict) and "key" in body)
         end = time.monotonic() + self._wait
+        limit = _http.Limit(self._timeout, f"{operation}: the daemon at {self.address} did not complete its answer")
         while True:
             try:
-                return await self._call(operation, body, params)
+                return await self._call(operation, body, params, limit)
             except ConnectionError:
                 if not repeats or not self._was_reached or time.monotonic() >= end:
                     raise
@@ -135,7 +149,8 @@ class AsyncClient:
         accept = "application/x-ndjson, text/event-stream;q=0.9"
         if operation in ("exec", "run", "exec_events", "build_log"):
             accept = "application/x-ndjson"
-        stream, reader = await self._open(operation, body, accept, params)
+        limit = _http.Limit(self._timeout, f"{operation}: nothing came from the daemon at {self.address}")
+        stream, reader = await self._open(operation, body, accept, params, limit)
         try:
             lines = _http.Lines(reader.headers.get("content-type", "").startswith("text/event-stream"))
             while True:
@@ -143,6 +158,7 @@ class AsyncClient:
                     yield item
                 if reader.done:
                     return
+                limit.restart()
                 reader.feed(await stream.receive())
         finally:
             stream.close()
@@ -172,7 +188,8 @@ class AsyncClient:
             env["CARREL_TOKEN"] = self._token
         name = os.environ.get("CARREL_PROGRAM", "carrel")
         try:
-            status, out, err = await run_program([name, *words], env)
+            limit = _http.Limit(self._timeout, f"carrel {words[0] if words else ''} did not end")
+            status, out, err = await run_program([name, *words], env, limit)
         except FileNotFoundError as e:
             raise CarrelError("unsupported", "the program 'carrel' is not installed on this host") from e
         if status != 0:
@@ -192,6 +209,10 @@ class AsyncProcess:
     def __init__(self, client: AsyncClient, view: Exec):
         self.client, self.view = client, view
         self.id, self.machine = member(view, "id", str), member(view, "machine", str)
+
+    def with_timeout(self, seconds: typing.Optional[float]) -> "AsyncProcess":
+        """The same process, whose calls have another time limit."""
+        return AsyncProcess(self.client.with_timeout(seconds), self.view)
 
     def _words(self) -> typing.Dict[str, str]:
         return {"machine": self.machine, "exec": self.id}
@@ -312,6 +333,17 @@ class AsyncMachine:
 
     def __repr__(self) -> str:
         return f"<machine {self.id} {self.view['state']}>"
+
+    def with_timeout(self, seconds: typing.Optional[float]) -> "AsyncMachine":
+        """The same machine, whose calls have another time limit. A command that a call waited for goes on.
+
+        >>> try:
+        ...     await machine.with_timeout(0.5).exec("sleep 1000")
+        ... except TimeoutError as error:
+        ...     print(str(error).rpartition(" the daemon at ")[0], "...", str(error).split()[-2:])
+        exec: ... ['0.5', 's']
+        """
+        return AsyncMachine(self.client.with_timeout(seconds), self.view)
 
     async def __aenter__(self) -> "AsyncMachine":
         return self

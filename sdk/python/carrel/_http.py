@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import ssl
+import time
 import typing
 import urllib.parse
 
@@ -15,6 +16,8 @@ HEAD_MAX = 64 << 10
 LINE_MAX = 32 << 20
 BODY_MAX = 512 << 20
 PAGES_MAX = 10_000
+TIMEOUT_MAX = 1e9
+FULL_WAIT = 0.02  # seconds between two tries while a socket has no room for another client
 
 
 class CarrelError(Exception):
@@ -23,6 +26,37 @@ class CarrelError(Exception):
     def __init__(self, code: str, message: str, remedy: str = "", status: int = 0):
         super().__init__(message + (f" ({remedy})" if remedy else ""))
         self.code, self.message, self.remedy, self.status = code, message, remedy, status
+
+
+class Limit:
+    """The seconds that a call may take; None is no limit. A stream has them anew for each piece of it."""
+
+    def __init__(self, seconds: typing.Optional[float], what: str):
+        self._seconds, self._what = seconds, what
+        self.restart()
+
+    def restart(self) -> None:
+        self._end = None if self._seconds is None else time.monotonic() + self._seconds
+
+    def left(self) -> typing.Optional[float]:
+        """Seconds that are left. It raises TimeoutError if none are."""
+        if self._end is None:
+            return None
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise self.passed()
+        return left
+
+    def passed(self) -> OSError:
+        if self._seconds is None:  # the kernel has given the connection up
+            return ConnectionError(f"{self._what}: the connection timed out")
+        return TimeoutError(f"{self._what} within {self._seconds:g} s")
+
+
+def checked_timeout(seconds: typing.Optional[float]) -> typing.Optional[float]:
+    if seconds is not None and not 0 < seconds <= TIMEOUT_MAX:
+        raise ValueError(f"timeout: {seconds} is not a number of seconds greater than 0; None is no limit")
+    return seconds
 
 
 class Address(typing.NamedTuple):

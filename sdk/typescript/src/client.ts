@@ -1,4 +1,5 @@
 // A connection to one daemon, and every operation of its API.
+import { checkTimeout, Limit, type CallOptions } from "./limit.js";
 import { Machine } from "./machine.js";
 import { member } from "./result.js";
 import { operations, type Operations, type PendingItem, type Status } from "./types.js";
@@ -12,14 +13,14 @@ export type Body<K extends Operation> = Operations[K]["body"];
 export type Answer<K extends Operation> = Operations[K]["answer"];
 export type Event<K extends Operation> = Operations[K]["event"];
 
-export interface ClientOptions {
+export interface ClientOptions extends CallOptions {
   /** unix:PATH, http://HOST:PORT or https://HOST:PORT. Without it, CARREL_URL, or the socket of this user's daemon. */
   url?: string;
   /** The secret of a token, for a daemon on TCP. Without it, CARREL_TOKEN. */
   token?: string;
   /** Seconds to look for a daemon that has answered before and went away, for calls that can be repeated. */
   wait?: number;
-  /** Replaces what sends requests. It must not follow redirects. */
+  /** Replaces what sends requests. It must not follow redirects, and it must obey `signal`. */
   fetch?: Fetch;
 }
 
@@ -37,6 +38,10 @@ function sleep(ms: number): Promise<void> {
 function find(operation: Operation): [string, string] {
   if (!Object.hasOwn(operations, operation)) throw new TypeError(`the API has no operation '${operation}'`);
   return operations[operation];
+}
+
+function placeName(address: Address): string {
+  return address.socket ?? address.base;
 }
 
 /** Method and path with the query. */
@@ -104,14 +109,16 @@ async function refusal(answer: Response): Promise<CarrelError> {
 }
 
 /** The objects of a stream: one per line, or one per `data` of a server-sent event. */
-async function* objects(answer: Response): AsyncGenerator<unknown> {
+async function* objects(answer: Response, limit: Limit): AsyncGenerator<unknown> {
   const isEvents = (answer.headers.get("content-type") ?? "").startsWith("text/event-stream");
   const reader = answer.body!.getReader();
   const decoder = new TextDecoder();
   let rest = "";
   try {
     for (;;) {
+      limit.start();
       const { done, value } = await reader.read();
+      limit.stop();
       const more = decoder.decode(value, { stream: !done });
       rest += more;
       const lines = done || more.includes("\n") ? rest.split("\n") : [rest];
@@ -137,6 +144,15 @@ export class Client {
   constructor(options: ClientOptions = {}) {
     this.options = { token: options.url ? undefined : variable("CARREL_TOKEN"), ...options };
     if (options.url) parseAddress(options.url);
+    checkTimeout(options);
+  }
+
+  /** The same client with other limits of its calls: `client.withOptions({ timeout: 5, signal }).status()`. */
+  withOptions(options: CallOptions): Client {
+    const other = new Client({ ...this.options, ...options });
+    other.place = this.place;
+    other.wasReached = this.wasReached;
+    return other;
   }
 
   private find(): Promise<{ address: Address; fetch: Fetch }> {
@@ -148,7 +164,7 @@ export class Client {
   }
 
   /** An answer whose body has not been read. */
-  private async open(operation: Operation, params: object, body: unknown, accept: string): Promise<Response> {
+  private async open(operation: Operation, params: object, body: unknown, accept: string, limit: Limit): Promise<Response> {
     const [method, path] = target(operation, params as Record<string, unknown>);
     const { address, fetch } = await this.find();
     const headers: Record<string, string> = { Accept: accept };
@@ -162,19 +178,25 @@ export class Client {
     }
     let answer: Response;
     try {
-      answer = await fetch(address.base + path, { method, headers, body: data, redirect: "error" });
+      answer = await fetch(address.base + path, { method, headers, body: data, redirect: "error", signal: limit.signal });
     } catch (e) {
       const start = this.wasReached ? "" : " (`carrel serve` starts one on this host)";
-      throw new ConnectionError(`cannot reach the daemon at ${address.socket ?? address.base}: ${(e as Error).message}${start}`, e);
+      throw new ConnectionError(`cannot reach the daemon at ${placeName(address)}: ${(e as Error).message}${start}`, e);
     }
     this.wasReached = true;
     if (answer.status >= 300) throw await refusal(answer);
     return answer;
   }
 
-  private async once(operation: Operation, params: object, body: unknown): Promise<unknown> {
-    const answer = await this.open(operation, params, body, "*/*");
+  private async limit(what: (daemon: string) => string): Promise<Limit> {
+    const { address } = await this.find();
+    return new Limit(this.options, what(`the daemon at ${placeName(address)}`));
+  }
+
+  private async once(operation: Operation, params: object, body: unknown, limit: Limit): Promise<unknown> {
+    const answer = await this.open(operation, params, body, "*/*", limit);
     const content = await bodyOf(answer, BODY_MAX);
+    limit.check();
     const isJson = (answer.headers.get("content-type") ?? "").startsWith("application/json");
     return isJson && content.length ? parseObject(new TextDecoder().decode(content)) : content;
   }
@@ -187,13 +209,19 @@ export class Client {
     const hasKey = typeof body === "object" && body !== null && "key" in body;
     const repeats = find(operation)[0] === "GET" || hasKey;
     const end = Date.now() + (this.options.wait ?? 30) * 1000;
-    for (;;) {
-      try {
-        return (await this.once(operation, params, body)) as Answer<K>;
-      } catch (e) {
-        if (!(e instanceof ConnectionError) || !repeats || !this.wasReached || Date.now() >= end) throw e;
+    const limit = await this.limit((daemon) => `${operation}: ${daemon} did not complete its answer`);
+    try {
+      for (;;) {
+        try {
+          return (await this.once(operation, params, body, limit)) as Answer<K>;
+        } catch (e) {
+          const isBroken = e instanceof ConnectionError && !limit.signal.aborted;
+          if (!isBroken || !repeats || !this.wasReached || Date.now() >= end) throw limit.cause(e);
+        }
+        await sleep(RETRY_MS);
       }
-      await sleep(RETRY_MS);
+    } finally {
+      limit.end();
     }
   }
 
@@ -215,11 +243,15 @@ export class Client {
   /** The objects of an operation that streams, as they come. Leaving the loop closes the connection. */
   async *events<K extends Operation>(operation: K, params: Params<K>, body?: Body<K>): AsyncGenerator<Event<K>> {
     const accept = ONLY_NDJSON.includes(operation) ? NDJSON : `${NDJSON}, text/event-stream;q=0.9`;
-    const answer = await this.open(operation, params, body, accept);
+    const limit = await this.limit((daemon) => `${operation}: nothing came from ${daemon}`);
     try {
-      yield* objects(answer) as AsyncGenerator<Event<K>>;
+      const answer = await this.open(operation, params, body, accept, limit);
+      yield* objects(answer, limit) as AsyncGenerator<Event<K>>;
+      limit.check();
     } catch (e) {
-      throw e instanceof CarrelError ? e : new ConnectionError("the stream broke", e);
+      throw limit.cause(e instanceof CarrelError || e instanceof ConnectionError ? e : new ConnectionError("the stream broke", e));
+    } finally {
+      limit.end();
     }
   }
 
@@ -251,6 +283,13 @@ export class Client {
       }
     }
     if (this.options.token) env["CARREL_TOKEN"] = this.options.token;
-    return runProgram(variable("CARREL_PROGRAM") ?? "carrel", words, env);
+    const limit = new Limit(this.options, `carrel ${words[0] ?? ""} did not end`);
+    try {
+      return await runProgram(variable("CARREL_PROGRAM") ?? "carrel", words, env, limit.signal);
+    } catch (e) {
+      throw limit.cause(e);
+    } finally {
+      limit.end();
+    }
   }
 }

@@ -1,5 +1,6 @@
 // Every AI agent gets its own computer: a thin client of the Carrel daemon.
 export { Client, type ClientOptions, type Params } from "./client.js";
+export { TimeoutError, type CallOptions } from "./limit.js";
 export { Machine, type Contender, type StepRef } from "./machine.js";
 export { Files } from "./files.js";
 export { Process } from "./process.js";

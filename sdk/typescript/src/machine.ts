@@ -1,6 +1,7 @@
 // A computer for an agent.
 import { Client, type Answer, type Body, type Params } from "./client.js";
 import { Files } from "./files.js";
+import type { CallOptions } from "./limit.js";
 import { Process } from "./process.js";
 import { commandFields, member, Result, type Command, type ExecFields } from "./result.js";
 import { tar } from "./tar.js";
@@ -62,6 +63,11 @@ export class Machine {
     const name = "cell-" + (await sha256(archive)).slice(0, 16);
     await client.call("image_import", { name }, archive);
     return Machine.create({ kind: "cell", image: name, ...fields }, client);
+  }
+
+  /** The same machine, whose calls have other limits. A command that a call waited for goes on. */
+  withOptions(options: CallOptions): Machine {
+    return new Machine(this.client.withOptions(options), this.view);
   }
 
   private get words(): { machine: string } {

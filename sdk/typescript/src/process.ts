@@ -1,5 +1,6 @@
 // A command that was started in the background.
 import type { Client } from "./client.js";
+import type { CallOptions } from "./limit.js";
 import { bytesOf, member } from "./result.js";
 import { ConnectionError } from "./transport.js";
 import type { Exec, ExecEvent } from "./types.js";
@@ -13,6 +14,11 @@ export class Process {
   constructor(readonly client: Client, public view: Exec) {
     this.id = member(view, "id", "string");
     this.machine = member(view, "machine", "string");
+  }
+
+  /** The same process, whose calls have other limits. */
+  withOptions(options: CallOptions): Process {
+    return new Process(this.client.withOptions(options), this.view);
   }
 
   private get words(): { machine: string; exec: string } {

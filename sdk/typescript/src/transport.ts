@@ -130,11 +130,11 @@ export async function sha256(data: Uint8Array): Promise<string> {
 }
 
 /** Runs a program of this host; its standard output. */
-export async function runProgram(name: string, words: string[], env: Record<string, string | undefined>): Promise<string> {
+export async function runProgram(name: string, words: string[], env: Record<string, string | undefined>, signal: AbortSignal): Promise<string> {
   if (!isNode) throw new CarrelError("unsupported", "only a program in Node can run programs of its host");
   const { execFile } = await import("node:child_process");
   return new Promise((resolve, reject) => {
-    execFile(name, words, { env, maxBuffer: 64 << 20, encoding: "utf8" }, (error, stdout, stderr) => {
+    execFile(name, words, { env, signal, maxBuffer: 64 << 20, encoding: "utf8" }, (error, stdout, stderr) => {
       if (!error) resolve(stdout);
       else if (error.code === "ENOENT") reject(new CarrelError("unsupported", `the program '${name}' is not installed on this host`));
       else reject(new CarrelError("failed", stderr.trim() || error.message));

@@ -1,7 +1,7 @@
 // Cases of the TypeScript SDK, one per name: node cases.mjs NAME. tests/sdk/test_typescript.py runs them.
 import assert from "node:assert/strict";
 import { createServer } from "node:net";
-import { CarrelError, Client, ConnectionError, eventBytes, Machine, Process } from "carrel";
+import { CarrelError, Client, ConnectionError, eventBytes, Machine, Process, TimeoutError } from "carrel";
 
 const url = process.env.TEST_URL;
 const client = new Client({ url, token: process.env.TEST_TOKEN });
@@ -26,12 +26,12 @@ async function until(look) {
   }
 }
 
-/** The URL of a server that answers each connection with these bytes and closes it. */
-function answering(bytes) {
+/** The URL of a server that answers each connection with these bytes, and closes it unless it hangs. */
+function answering(bytes, { hangs = false } = {}) {
   return new Promise((resolve) => {
     const server = createServer((socket) => {
       socket.on("error", () => undefined);
-      socket.once("data", () => socket.end(bytes));
+      socket.once("data", () => (hangs ? socket.write(bytes) : socket.end(bytes)));
     });
     server.listen(0, "127.0.0.1", () => resolve([`http://127.0.0.1:${server.address().port}`, server]));
   });
@@ -256,6 +256,55 @@ const cases = {
       const before = (await client.machines({ state: "running" })).length;
       await assert.rejects(m.tournament("true", 5), CarrelError);
       assert.equal((await client.machines({ state: "running" })).length, before);
+    });
+  },
+
+  /** What a daemon is waited for, and who may end that. */
+  async limits() {
+    const passed = (text) => (error) => error instanceof TimeoutError && text.test(error.message);
+    const all = async (events) => { for await (const event of events) void event; };
+    const silent = [
+      ["", (c) => c.status(), /^status: the daemon at http:\S+ did not complete its answer within 0.2 s$/],
+      ["HTTP/1.1 200 OK\r\nConte", (c) => c.status(), /^status: /],
+      ["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", (c) => c.call("machine_create", {}, { key: "a" }), /^machine_create: /],
+      ["HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n{", (c) => c.status(), /^status: /],
+      ["", (c) => all(c.events("events", {})), /^events: nothing came from the daemon at http:\S+ within 0.2 s$/],
+      ["HTTP/1.1 200 OK\r\n\r\n{}\n", (c) => all(c.events("events", {})), /^events: nothing came/],
+    ];
+    await Promise.all(silent.map(async ([bytes, ask, message]) => {
+      const [at, server] = await answering(bytes, { hangs: true });
+      for (const other of [undefined, (place, init) => fetch(place, init)]) {
+        await assert.rejects(ask(new Client({ url: at, fetch: other, timeout: 0.2 })), passed(message));
+        for (const reason of [undefined, new Error("mine")]) {
+          const controller = new AbortController();
+          setTimeout(() => controller.abort(reason), 100);
+          const told = ask(new Client({ url: at, fetch: other }).withOptions({ signal: controller.signal }));
+          await assert.rejects(told, (e) => (reason ? e === reason : e.name === "AbortError"));
+        }
+      }
+      server.close();
+    }));
+    await assert.rejects(client.withOptions({ signal: AbortSignal.abort(new Error("before")) }).status(), /^Error: before$/);
+    for (const timeout of [0, -1, NaN, Infinity]) assert.throws(() => client.withOptions({ timeout }), RangeError);
+    const lazy = async (m, timeout) => {
+      const types = [];
+      const lines = m.withOptions({ timeout }).stream(`for i in 1 2 3 4 5; do echo $i; sleep ${timeout / 4}; done`);
+      for await (const event of lines) {
+        if (event.type === "start") await new Promise((resolve) => setTimeout(resolve, timeout * 1200));
+        types.push(event.type);
+      }
+      assert.deepEqual([types[0], types.at(-1)], ["start", "exit"]);
+    };
+    await withMachine(async (m) => {
+      const reading = lazy(m, Number(process.env.TEST_SECONDS));  // never silent for so long, and read slowly
+      await assert.rejects(m.withOptions({ timeout: 0.3 }).exec("while [ ! -e go ]; do sleep 0.05; done; echo >end"), passed(/^exec: /));
+      await m.files.write("/home/user/go", "");
+      (await m.exec("while [ ! -e end ]; do sleep 0.05; done")).check();
+      const sleeping = await m.start("sleep 1000");
+      await assert.rejects(sleeping.withOptions({ timeout: 0.3 }).wait(), passed(/^exec_events: /));
+      await sleeping.kill();
+      assert.equal((await sleeping.withOptions({ timeout: 1000 }).wait()).signal, 9);
+      await reading;
     });
   },
 

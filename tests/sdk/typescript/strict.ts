@@ -5,6 +5,7 @@ export async function good(client: Client, command: Command): Promise<number> {
   const machine = await Machine.create({ name: "a", limits: { mem: "1G" }, env: { A: "b" } }, client);
   const result = await machine.exec(command, { timeout: "1s" });
   const { changes } = await machine.diff("good");
+  await machine.withOptions({ timeout: 5, signal: new AbortController().signal }).stats();
   for await (const event of machine.stream("true")) if (event.type === "exit") return event.exec.status;
   return result.status + changes.length;
 }
