@@ -55,15 +55,25 @@ def npm_packages(source):
     return where
 
 
+EPOCH = "1700000000"
+
+
 @pytest.fixture(scope="session")
-def npm_package(tmp_path_factory):
-    """The npm package of the TypeScript SDK, unpacked."""
+def npm_tarball(tmp_path_factory):
+    """The npm package of the TypeScript SDK."""
     for program, package in ("tsc", "node-typescript"), ("node", "nodejs"):
         if not shutil.which(program):
             pytest.skip(f"{program} is not installed (Debian: {package})")
+    env = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH}
+    words = [TOP / "sdk/pack", "--typescript", tmp_path_factory.mktemp("tarball")]
+    return subprocess.run(words, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def npm_package(npm_tarball, tmp_path_factory):
+    """The npm package, unpacked."""
     where = tmp_path_factory.mktemp("npm")
-    done = subprocess.run([TOP / "sdk/pack", "--typescript", where], check=True, stdout=subprocess.PIPE, text=True)
-    with tarfile.open(done.stdout.strip()) as tar:
+    with tarfile.open(npm_tarball) as tar:
         tar.extractall(where)
     return where / "package"
 
