@@ -176,6 +176,7 @@ const struct schema model_usage_schema = SCHEMA("ModelUsage", char *, model_usag
 const struct schema *const all_schemas[] = {
     &freeze_request_schema,
     &changeset_schema,
+    &changesets_schema,
     &ship_request_schema,
     &ship_schema,
     &run_start_request_schema,

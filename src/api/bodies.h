@@ -33,7 +33,7 @@ extern const struct schema machine_schema, machines_schema, stats_schema, sample
 
 extern const struct schema run_start_request_schema, run_resume_request_schema,
     run_answer_request_schema, run_schema, runs_schema, freeze_request_schema, changeset_schema,
-    ship_request_schema, ship_schema;
+    changesets_schema, ship_request_schema, ship_schema;
 
 /* An event of a stream is one of several objects, told apart by the value of one member. */
 struct event_kind {

@@ -18,6 +18,8 @@ static const struct field freeze_request[] = {
 };
 const struct schema freeze_request_schema = SCHEMA("Freeze", struct freeze_request, freeze_request);
 
+static const char *const changeset_states[] = {"pending",    "returned", "shipped", "undone",
+                                               "superseded", "dropped",  NULL};
 static const char *const changeset_kinds[] = {"dir", "repo", "sqlite", "postgres", NULL};
 static const struct field changeset_view_fields[] = {
     {"id", SHOW_TEXT, AT(struct changeset_view, id), NULL, .required = true},
@@ -54,9 +56,23 @@ static const struct field changeset_view_fields[] = {
     {"created", SHOW_TIME, AT(struct changeset_view, created_ms), NULL, .required = true},
     {"machine_ms", SHOW_NUMBER, AT(struct changeset_view, machine_ms),
      "when the machine was created, in milliseconds since 1970", .required = true},
+    {"state", SHOW_TEXT, AT(struct changeset_view, state),
+     "what became of it; absent in the answer to a freeze. returned: to the model, with a comment; "
+     "dropped: its files were deleted because it was old",
+     .choices = changeset_states},
+    {"instead", SHOW_TEXT, AT(struct changeset_view, instead),
+     "superseded: the change set that was frozen later of the same, or with the same content and "
+     "shipped or undone before"},
 };
 const struct schema changeset_schema =
     SCHEMA("ChangeSet", struct changeset_view, changeset_view_fields);
+
+static const struct field changesets_view[] = {
+    {"changesets", SHOW_JSON, 0, "without `image_files`", .required = true,
+     .sub = &changeset_schema},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent on the last page"},
+};
+const struct schema changesets_schema = SCHEMA("ChangeSets", char *, changesets_view);
 
 static const struct field ship_request[] = {
     {"action", FIELD_TEXT, AT(struct ship_request, action), NULL, .required = true,

@@ -25,6 +25,50 @@ void api_freeze(struct call *c) {
     service_freeze(c->service, &c->who, c->params[0], c->request, answer_frozen, c);
 }
 
+/* ---- list ---- */
+
+enum { LIST_BYTES = CALL_BODY_MAX - (1 << 20) }; /* room for one more change set */
+
+struct set_list {
+    struct buf *text;
+    struct jot json;
+};
+
+static bool list_add_set(void *arg, const struct changeset_view *view) {
+    struct set_list *l = arg;
+    if (l->text->len > LIST_BYTES)
+        return false;
+    schema_write(&changeset_schema, &l->json, NULL, view);
+    return true;
+}
+
+void api_changeset_list(struct call *c) {
+    struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
+    struct set_list l = {&text, JOT(&text)};
+    char next[CURSOR_SIZE];
+    struct err err;
+    struct changesets_request r = {
+        .states = call_query(c, "state"),
+        .machine = call_query(c, "machine"),
+        .cursor = call_query(c, "cursor"),
+        .all_owners = call_flag(c, "all"),
+    };
+    jot_object(&l.json, NULL);
+    jot_array(&l.json, "changesets");
+    if (call_number(c, "limit", 1, STORE_PAGE_MAX, &r.limit, &err) < 0 ||
+        service_changesets(c->service, &c->who, &r, list_add_set, &l, next, &err) < 0) {
+        call_error(c, &err);
+        return;
+    }
+    jot_end(&l.json, ']');
+    if (next[0])
+        jot_string(&l.json, "next", next);
+    jot_end(&l.json, '}');
+    call_json(c, 200, &l.json, &text);
+}
+
+/* ---- show ---- */
+
 static void answer_shown(void *arg, const struct changeset_view *view, int fd,
                          const struct err *err) {
     answer_frozen(arg, view, err);

@@ -131,6 +131,7 @@ void api_store_adopt(struct call *c);
 void api_diff(struct call *c);
 /* changesets.c */
 void api_freeze(struct call *c);
+void api_changeset_list(struct call *c);
 void api_changeset_show(struct call *c);
 void api_changeset_archive(struct call *c);
 void api_changeset_base(struct call *c);

@@ -60,6 +60,15 @@ static const struct query run_queries[] = {
     {"output", "boolean", "0: send no output, only the events `start` and `exit`"},
     {0},
 };
+static const struct query changesets_queries[] = {
+    {"state", "string",
+     "states, separated by commas, or `all` (default: pending,returned, those that wait)"},
+    {"machine", "string", "only change sets of this machine: its id, or the name of a present one"},
+    {"all", "boolean", "include the change sets of every owner; needs the scope admin"},
+    {"limit", "integer", "rows per page, up to 1000 (default 100)"},
+    {"cursor", "string", "`next` of the previous page"},
+    {0},
+};
 static const struct query backup_queries[] = {
     {"machine", "string", "only backups of this machine: its id, or its name at that time"},
     {0},
@@ -581,6 +590,9 @@ const struct route routes[] = {
      &changeset_schema, 201, NULL,
      "Freeze a directory or a granted database as a change set, for review",
      "-X POST $URL/v1/machines/$M/changesets -d '{\"path\":\"/home/user\"}'", api_freeze, NULL},
+    {"GET", "/v1/changesets", "changeset_list", SCOPE_READ, BODY_NONE, NULL, &changesets_schema,
+     200, NULL, "List change sets, newest first; also those of machines that were deleted",
+     "$URL/v1/changesets?state=pending,shipped", api_changeset_list, changesets_queries},
     {"GET", "/v1/changesets/{}", "changeset_show", SCOPE_READ, BODY_NONE, NULL, &changeset_schema,
      200, NULL, "Show one change set", "$URL/v1/changesets/$C", api_changeset_show, NULL},
     {"GET", "/v1/changesets/{}/archive", "changeset_archive", SCOPE_READ, BODY_NONE, NULL, NULL,

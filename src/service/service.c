@@ -19,6 +19,7 @@
 #include "service/models/live.h"
 #include "service/net/live.h"
 #include "service/rest.h"
+#include "service/review/changeset_rows.h"
 #include "service/review/diff.h"
 #include "service/review/live.h"
 #include "service/state.h"
@@ -311,6 +312,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
     images_sweep(s);
     dumps_sweep(s);
     builds_sweep(s);
+    changesets_sweep(s);
     return s;
 }
 

@@ -14,6 +14,7 @@
 #include "service/exec/logs.h"
 #include "service/review/changeset_events.h"
 #include "service/state.h"
+#include "store/reviews/changesets.h"
 
 enum {
     EVENTS_KEEP = 100000,
@@ -54,6 +55,8 @@ static void trim_rows(void *arg) {
         store_machine_trim(s->store, t->ended_before_ms, t->machines.count, &count, &t->err) < 0)
         log_line(LOG_WARN, "service", "delete old machines: %s", t->err.text);
     changesets_dropped_tell(s, &t->dropped);
+    if (t->changesets && store_changesets_forget(s->store, t->ended_before_ms, &t->err) < 0)
+        log_line(LOG_WARN, "service", "delete rows of old change sets: %s", t->err.text);
     free(t->dropped.rows);
     s->trim_again_ms = count ? 0 : loop_now_ms(s->loop) + TRIM_EVERY_MS;
     s->trimming = NULL;

@@ -225,6 +225,16 @@ const char *const schema_steps[] = {
 
     /* 29: timers whose command is a task of upkeep. */
     "ALTER TABLE timers ADD COLUMN task TEXT;",
+
+    /* 30: change sets, and what became of them. States are those of enum changeset_state. */
+    "CREATE TABLE changesets (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,"
+    " owner TEXT NOT NULL, machine TEXT NOT NULL, subject TEXT NOT NULL, sha256 TEXT NOT NULL,"
+    " state INTEGER NOT NULL, instead TEXT NOT NULL, created_ms INTEGER NOT NULL,"
+    " changed_ms INTEGER NOT NULL, words TEXT NOT NULL) STRICT;"
+    "CREATE INDEX changesets_owner ON changesets(owner, state, number);"
+    "CREATE INDEX changesets_state ON changesets(state, number);"
+    "CREATE INDEX changesets_machine ON changesets(machine, state, number);"
+    "CREATE INDEX changesets_subject ON changesets(machine, subject, number) WHERE state < 5;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -23,6 +23,15 @@
 #define ENUM(t, m, last) #m, COL_ENUM, offsetof(struct t, m), (last)
 #define HEAP(t, m) #m, COL_HEAP, offsetof(struct t, m), 0
 #define OBJECT(t, m) #m, COL_JSON, offsetof(struct t, m), 0
+/* Rows of change sets: those of each wanted state are read from an index. */
+#define IN_STATE(where, state)                                                                   \
+    "SELECT * FROM (SELECT * FROM changesets WHERE " where " state = " state " AND ?1 >> " state \
+    " & 1 AND number < ?2 ORDER BY number DESC LIMIT ?3)"
+#define OR_STATE(where, state) " UNION ALL " IN_STATE(where, state)
+#define CHANGESETS(where)                                                                \
+    "SELECT $cols FROM (" IN_STATE(where, "1") OR_STATE(where, "2") OR_STATE(where, "3") \
+        OR_STATE(where, "4") OR_STATE(where, "5")                                        \
+            OR_STATE(where, "6") ") ORDER BY number DESC LIMIT ?3"
 #define QUOTA(t, m) #m, COL_U64, offsetof(struct t, quota.m), 0
 
 static const struct column machine_columns[] = {
@@ -560,6 +569,26 @@ static const struct {
                         &timer_table},
     [STMT_TIMER_NEXT] = {"SELECT coalesce(min(next_ms), 0) FROM timers WHERE next_ms > 0", NULL},
     [STMT_TIMER_REMOVE] = {"DELETE FROM timers WHERE id = ?1", NULL},
+    [STMT_CHANGESET_NUMBER] = {"SELECT coalesce(max(number), 0) + 1 FROM changesets", NULL},
+    [STMT_CHANGESET_ADD] = {"INSERT INTO changesets($cols) VALUES($marks)", &changeset_table},
+    [STMT_CHANGESET_FIND] = {"SELECT $cols FROM changesets WHERE id = ?1", &changeset_table},
+    [STMT_CHANGESET_LAST] = {"SELECT $cols FROM changesets WHERE machine = ?1 AND subject = ?2"
+                             " AND state < 5 ORDER BY number DESC LIMIT 1",
+                             &changeset_table},
+    [STMT_CHANGESET_SET] = {"UPDATE changesets SET state = ?2, instead = ?3, changed_ms = ?4"
+                            " WHERE id = ?1",
+                            NULL},
+    [STMT_CHANGESET_LIST] = {CHANGESETS(""), &changeset_table},
+    [STMT_CHANGESET_LIST_OWNER] = {CHANGESETS("owner = ?4 AND "), &changeset_table},
+    [STMT_CHANGESET_LIST_MACHINE] = {CHANGESETS("machine = ?5 AND (?4 IS NULL OR owner = ?4) AND "),
+                                     &changeset_table},
+    [STMT_CHANGESET_COUNT] = {"SELECT count(*) FROM changesets WHERE state < 6", NULL},
+    [STMT_CHANGESETS_RETURN] = {"UPDATE changesets SET state = 2, changed_ms = ?2"
+                                " WHERE machine = ?1 AND state = 1 AND created_ms <= ?2",
+                                NULL},
+    [STMT_CHANGESETS_FORGET] = {"DELETE FROM changesets WHERE number IN (SELECT number"
+                                " FROM changesets WHERE state = 6 AND changed_ms < ?1 LIMIT ?2)",
+                                NULL},
     [STMT_BUILD_PUT] = {"INSERT OR REPLACE INTO builds($cols) VALUES($marks)", &build_table},
     [STMT_BUILD_LIST] = {"SELECT $cols FROM builds WHERE (?1 IS NULL OR owner = ?1)"
                          " AND (?2 IS NULL OR id = ?2) ORDER BY started_ms DESC, id LIMIT ?3",

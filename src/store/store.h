@@ -48,7 +48,8 @@ struct table {
 extern const struct table machine_table, exec_table, owner_table, token_table, event_table,
     step_table, root_table, saved_table;
 extern const struct table account_table, hold_table, secret_table, grant_table, database_table,
-    pending_table, image_table, build_table, volume_table, timer_table, backup_table;
+    pending_table, image_table, build_table, volume_table, timer_table, backup_table,
+    changeset_table;
 
 /* ---- Statements ---- */
 
@@ -207,6 +208,17 @@ enum statement {
     STMT_TIMER_DUE,
     STMT_TIMER_NEXT,
     STMT_TIMER_REMOVE,
+    STMT_CHANGESET_NUMBER,
+    STMT_CHANGESET_ADD,
+    STMT_CHANGESET_FIND,
+    STMT_CHANGESET_LAST,
+    STMT_CHANGESET_SET,
+    STMT_CHANGESET_LIST,
+    STMT_CHANGESET_LIST_OWNER,
+    STMT_CHANGESET_LIST_MACHINE,
+    STMT_CHANGESET_COUNT,
+    STMT_CHANGESETS_RETURN,
+    STMT_CHANGESETS_FORGET,
     STMT_COUNT,
 };
 

@@ -84,6 +84,8 @@ do --json --model rehearsal/r --script {top}/script work task -> status
 do --json --ls -> runs[]
 agent ls --json -> machines[]
 ship --json work:/home/user {top}/target -> files[]
+ship --json --ls -> changesets[]
+ship --json --ls --all work -> changesets[]
 pending --json -> pending[]
 events --json --past -> type
 net work --json -> rules[]

@@ -155,6 +155,9 @@ def test_every_command_is_known_to_this_file(carrel):
     (["ls", "--state", "x"], "use one of: creating running paused stopped ending ended"),
     (["store", "frob"], "unknown subcommand 'frob': use check, init, boxes or adopt; see carrel store --help"),
     (["net", "tour", "frob"], "unknown subcommand 'frob': use allow, deny, ask, rm or show; see carrel net --help"),
+    (["ship", "--list"], "unknown option '--list': use --ls"),
+    (["ship", "--all", "tour"], "--all requires --ls"),
+    (["ship", "--ls", "tour", "there"], "unexpected argument 'there'"),
     (["ship", "--apply", "tour"], "unknown option '--apply': use carrel ship -y, or carrel run --apply"),
     (["secret"], "carrel secret requires a subcommand: use set, ls, show or rm; see carrel secret --help"),
 ], ids=lambda words: " ".join(words) if isinstance(words, list) else "")

@@ -58,6 +58,7 @@ def test_what_ended_long_ago_is_forgotten_with_its_output(fresh):
     d.until(lambda: os.listdir(frozen) == [], seconds=40)
     dropped = d.until(lambda: past(d, after=0, type="changeset.dropped"))
     noted = [json.loads(line) for line in d.request("GET", "/v1/audit", raw=True, verb="review.drop").splitlines()]
+    assert d.get("/v1/changesets")["changesets"] == []
     assert [(r["machine"], r["detail"]) for r in noted] == [(e[2]["machine"], e[2]["detail"]) for e in dropped] == [(kept, {"changeset": c})]
 
 

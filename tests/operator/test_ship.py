@@ -509,10 +509,12 @@ def test_work_is_returned_with_a_comment(carrel, daemon, machine, project):
     view, _ = runs.play(turns([run("echo good > a")], [finish("partial")], [run("echo better > a")], [finish("partial", summary="Better.")]),
                         machine=machine)
     assert view["report"]["summary"] == "Not all is done."
+    frozen = daemon.post(f"/v1/machines/{machine}/changesets", {"path": "/home/user"})["id"]
     done = carrel("ship", "work", "--return", "Please call it better.")
     assert done.returncode == 0 and f"run {view['id']} continues" in done.stdout, done
     view = runs.wait(view["id"], "ended")
     assert view["id"] in [e[2]["detail"]["run"] for e in past(daemon, after=0, type="changeset.returned")]
+    assert daemon.get(f"/v1/changesets/{frozen}")["state"] == "returned" and frozen in carrel("ship", "--ls", "work").stdout
     assert view["report"]["summary"] == "Better." and daemon.exec(machine, "cat a")["stdout"] == "better\n"
     events = runs.transcript(view["id"])
     assert [e["event"] for e in events].count("end") == 2

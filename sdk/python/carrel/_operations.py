@@ -107,6 +107,7 @@ OPERATIONS: Dict[str, Tuple[str, str, Tuple[str, ...]]] = {
     "tar_write": ("PUT", "/v1/machines/{machine}/files/tar", ("path", "user", "compress", )),
     "file_watch": ("GET", "/v1/machines/{machine}/files/watch", ("path", "user", )),
     "freeze": ("POST", "/v1/machines/{machine}/changesets", ()),
+    "changeset_list": ("GET", "/v1/changesets", ("state", "machine", "all", "limit", "cursor", )),
     "changeset_show": ("GET", "/v1/changesets/{changeset}", ()),
     "changeset_archive": ("GET", "/v1/changesets/{changeset}/archive", ()),
     "changeset_base": ("GET", "/v1/changesets/{changeset}/base", ()),

@@ -47,6 +47,19 @@ class ChangeSet(TypedDict):
     created: str
     # when the machine was created, in milliseconds since 1970
     machine_ms: int
+    # what became of it; absent in the answer to a freeze. returned: to the model, with a comment;
+    # dropped: its files were deleted because it was old
+    state: NotRequired[Literal["pending", "returned", "shipped", "undone", "superseded", "dropped"]]
+    # superseded: the change set that was frozen later of the same, or with the same content and shipped
+    # or undone before
+    instead: NotRequired[str]
+
+
+class ChangeSets(TypedDict):
+    # without `image_files`
+    changesets: List["ChangeSet"]
+    # cursor of the next page; absent on the last page
+    next: NotRequired[str]
 
 
 class Ship(TypedDict):

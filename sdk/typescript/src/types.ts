@@ -43,6 +43,17 @@ export interface ChangeSet {
   created: string;
   /** when the machine was created, in milliseconds since 1970 */
   machine_ms: number;
+  /** what became of it; absent in the answer to a freeze. returned: to the model, with a comment; dropped: its files were deleted because it was old */
+  state?: "pending" | "returned" | "shipped" | "undone" | "superseded" | "dropped";
+  /** superseded: the change set that was frozen later of the same, or with the same content and shipped or undone before */
+  instead?: string;
+}
+
+export interface ChangeSets {
+  /** without `image_files` */
+  changesets: ChangeSet[];
+  /** cursor of the next page; absent on the last page */
+  next?: string;
 }
 
 export interface Ship {
@@ -1935,6 +1946,8 @@ export interface Operations {
   file_watch: { params: { machine: string; path: string; user?: string }; body: undefined; answer: Uint8Array; event: FileEvent };
   /** Freeze a directory or a granted database as a change set, for review */
   freeze: { params: { machine: string }; body: Freeze; answer: ChangeSet; event: never };
+  /** List change sets, newest first; also those of machines that were deleted */
+  changeset_list: { params: { state?: string; machine?: string; all?: boolean; limit?: number; cursor?: string }; body: undefined; answer: ChangeSets; event: never };
   /** Show one change set */
   changeset_show: { params: { changeset: string }; body: undefined; answer: ChangeSet; event: never };
   /** Read the frozen files as a tar archive */
@@ -2102,6 +2115,7 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   tar_write: ["PUT", "/v1/machines/{machine}/files/tar"],
   file_watch: ["GET", "/v1/machines/{machine}/files/watch"],
   freeze: ["POST", "/v1/machines/{machine}/changesets"],
+  changeset_list: ["GET", "/v1/changesets"],
   changeset_show: ["GET", "/v1/changesets/{changeset}"],
   changeset_archive: ["GET", "/v1/changesets/{changeset}/archive"],
   changeset_base: ["GET", "/v1/changesets/{changeset}/base"],

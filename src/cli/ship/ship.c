@@ -50,6 +50,10 @@ const struct option_row ship_rows[] = {
      "ship uncommitted changes of a repository too, as one more commit"},
     {0, "undo", NULL, OPTION_FLAG, AT(undo),
      "undo an earlier shipment: carrel ship --undo CHANGESET [DIRECTORY]"},
+    {0, "ls", NULL, OPTION_FLAG, AT(list),
+     "list the change sets that were neither shipped nor frozen again; MACHINE: only its own"},
+    {'a', "all", NULL, OPTION_FLAG, AT(all),
+     "with --ls: include those that were shipped, undone, frozen again or deleted"},
     {0, "stat", NULL, OPTION_FLAG, AT(stat), "print one line per changed file"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
@@ -540,7 +544,11 @@ static int words_of(int argc, char **argv, struct ship_options *o, const char *w
             return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
         words[count++] = argv[at];
     }
-    if (count || o->help)
+    if (o->all && !o->list)
+        return err_set(err, ERR_INVALID, "--all requires --ls");
+    if (o->list && count > 1)
+        return err_set(err, ERR_INVALID, "unexpected argument '%s'", words[1]);
+    if (count || o->help || o->list)
         return 0;
     err_set(err, ERR_INVALID, "no machine given");
     return err_remedy(err, "use carrel ship MACHINE[:PATH] DIRECTORY");
@@ -631,7 +639,9 @@ int cmd_ship(int argc, char **argv) {
         return 0;
     }
     int status = check_pick(&o, &err) < 0 ? -1 : client_open(&c, CLIENT_IF_MACHINES, NULL, &err);
-    if (status == 0 && o.volume)
+    if (status == 0 && o.list)
+        status = ship_list(&s, words[0], &err);
+    else if (status == 0 && o.volume)
         status = ship_volume(&s, words[0], words[1], &err);
     else if (status == 0 && o.comment)
         status = ship_send_back(&s, words[0], &err);

@@ -13,7 +13,7 @@
 struct ship_options {
     struct option_list only, hunks;
     const char *comment, *patch, *volume;
-    bool yes, pick, mirror, undo, uncommitted, stat, json, help;
+    bool yes, pick, mirror, undo, uncommitted, stat, list, all, json, help;
 };
 
 struct ship {
@@ -84,6 +84,12 @@ int ship_take_hunks(const struct ship *s, struct parcel_item *i, const char *wor
                     struct err *err);
 /* Asks for each wanted file which part of it is shipped. */
 int ship_pick(struct ship *s, struct err *err);
+
+/* ---- ship_list.c ---- */
+
+/* Lists the change sets that wait for a decision, or with --all also the others. machine NULL: of
+ * all machines. */
+int ship_list(struct ship *s, const char *machine, struct err *err);
 
 /* ---- ship_return.c ---- */
 

@@ -45,6 +45,7 @@ static const struct habit options_of_others[] = {
     {"--apply", "carrel ship -y, or carrel run --apply"},
     {"--detach", "carrel new, then carrel exec"},
     {"--lifetime", "--ttl"},
+    {"--list", "--ls"},
     {"--memory", "--mem"},
     {"--mount", "--dir HOST:GUEST"},
     {"--network", "--net"},

@@ -5,6 +5,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/review/changeset_rows.h"
 #include "store/store.h"
 
 void changeset_detail(const struct changeset_view *v, struct buf *ret) {
@@ -42,6 +43,7 @@ int service_review_returned(struct service *s, const struct caller *who, const c
     if (note_intent(s, who, &what, &intent, err) < 0)
         return -1;
     note_result(s, who, &what, intent, NULL);
+    changeset_rows_return(s, machine);
     event_tell(s, owner, machine, "changeset.returned", detail);
     return 0;
 }
@@ -59,6 +61,7 @@ void changesets_dropped_tell(struct service *s, const struct changesets_dropped 
         snprintf(detail, sizeof(detail), "{\"changeset\":\"%s\"}", one->id);
         if (store_log(s->store, &note, NULL, &err) < 0)
             log_line(LOG_WARN, "service", "write the journal: %s", err.text);
+        changeset_row_decide(s, one->id, CHANGESET_DROPPED);
         event_tell(s, one->owner, one->machine, "changeset.dropped", detail);
     }
 }

@@ -20,12 +20,12 @@
 #include "base/fs/folder.h"
 #include "service/review/changeset_events.h"
 #include "service/review/changeset_files_inner.h"
+#include "service/review/changeset_rows.h"
 #include "service/rights.h"
 #include "service/taint.h"
 
-enum { WORDS_SIZE = 65536, DATABASE_MAX = 8 << 20, PICK_PIECE = 256 << 10 };
+enum { DATABASE_MAX = 8 << 20, PICK_PIECE = 256 << 10 };
 
-#define WORDS ".json"
 #define PART ".part"
 #define REVOKED ".revoked"
 
@@ -59,8 +59,8 @@ int changeset_write(const struct service *s, const char *id, const char *ending,
 }
 
 void changeset_remove(const struct service *s, const char *id) {
-    static const char *const endings[] = {
-        WORDS, CHANGESET_ARCHIVE, CHANGESET_BASE, CHANGESET_DATABASE, CHANGESET_CHANGED, PART};
+    static const char *const endings[] = {CHANGESET_META,     CHANGESET_ARCHIVE, CHANGESET_BASE,
+                                          CHANGESET_DATABASE, CHANGESET_CHANGED, PART};
     char path[CHANGESET_PATH];
     for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++) {
         changeset_path(s, id, endings[i], path);
@@ -73,9 +73,9 @@ void changeset_remove(const struct service *s, const char *id) {
  * set, or its own if the metadata file does not exist.
  */
 static int64_t age_of(int dir, const char *name) {
-    char words[ID_SIZE + sizeof(WORDS)];
+    char words[ID_SIZE + sizeof(CHANGESET_META)];
     struct stat st;
-    snprintf(words, sizeof(words), "%.*s" WORDS, (int)strcspn(name, "."), name);
+    snprintf(words, sizeof(words), "%.*s" CHANGESET_META, (int)strcspn(name, "."), name);
     if (fstatat(dir, words, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
         fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return INT64_MAX;
@@ -90,7 +90,7 @@ static bool is_ours(const char *name) {
 /* Notes the change set whose metadata file is about to be deleted. False: the list is full. */
 static bool drop_note(int dir, const char *name, struct changesets_dropped *ret) {
     size_t n = strcspn(name, ".");
-    if (strcmp(name + n, WORDS) != 0)
+    if (strcmp(name + n, CHANGESET_META) != 0)
         return true;
     if (ret->count == CHANGESETS_DROPPED_MAX)
         return false;
@@ -117,7 +117,7 @@ void changesets_trim(const char *home, int64_t before_ms, struct changesets_drop
     for (int last = 0; dir && last < 2; last++) {
         rewinddir(dir);
         for (struct dirent *e; (e = readdir(dir));)
-            if (is_ours(e->d_name) && !strstr(e->d_name, WORDS) == !last &&
+            if (is_ours(e->d_name) && !strstr(e->d_name, CHANGESET_META) == !last &&
                 age_of(dirfd(dir), e->d_name) < before_ms / 1000 &&
                 drop_note(dirfd(dir), e->d_name, ret))
                 unlinkat(dirfd(dir), e->d_name, 0);
@@ -162,10 +162,8 @@ static const char **text_at(struct changeset_view *v, size_t i) {
     return (const char **)(void *)((char *)v + texts[i].offset);
 }
 
-int changeset_write_words(const struct service *s, const struct changeset_view *v,
-                          struct err *err) {
-    struct buf text DEFER(buf_done) = BUF(WORDS_SIZE);
-    struct jot j = JOT(&text);
+bool changeset_words(const struct changeset_view *v, struct buf *ret) {
+    struct jot j = JOT(ret);
     struct changeset_view view = *v;
     jot_object(&j, NULL);
     for (size_t i = 0; i < TEXTS; i++)
@@ -176,9 +174,15 @@ int changeset_write_words(const struct service *s, const struct changeset_view *
     jot_u64(&j, "machine_ms", v->machine_ms);
     jot_bool(&j, "changes_only", v->changes_only);
     jot_end(&j, '}');
-    return j.failed
-               ? err_set(err, ERR_LIMIT, "the metadata of the change set is too large to store")
-               : changeset_write(s, v->id, WORDS, text.data, text.len, err);
+    return !j.failed;
+}
+
+int changeset_write_words(const struct service *s, const struct changeset_view *v,
+                          struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(CHANGESET_WORDS);
+    return changeset_words(v, &text)
+               ? changeset_write(s, v->id, CHANGESET_META, text.data, text.len, err)
+               : err_set(err, ERR_LIMIT, "the metadata of the change set is too large to store");
 }
 
 static int changesets_read_words(const struct service *s, const struct caller *who, const char *id,
@@ -186,7 +190,7 @@ static int changesets_read_words(const struct service *s, const struct caller *w
     char path[CHANGESET_PATH];
     if (!id_valid(id, strlen(id), 'c'))
         return err_set(err, ERR_NOT_FOUND, "change set '%.40s' does not exist", id);
-    changeset_path(s, id, WORDS, path);
+    changeset_path(s, id, CHANGESET_META, path);
     json_t *words DEFER(json_decrefp) = json_load_file(path, 0, NULL);
     const char *owner = json_string_value(json_object_get(words, "owner"));
     if (!owner || !may_see(who, owner))
@@ -207,7 +211,8 @@ static const char *text_in(const json_t *words, const char *name) {
 
 /* ---- reading ---- */
 
-static struct changeset_view view_of(const struct service *s, const char *id, const json_t *words) {
+struct changeset_view changeset_view_of(const struct service *s, const char *id,
+                                        const json_t *words) {
     struct changeset_view v = {.id = id,
                                .bytes = number_in(words, "bytes"),
                                .created_ms = number_in(words, "created_ms"),
@@ -237,7 +242,13 @@ static void tell_part(struct service *s, const struct caller *who, const char *i
     json_t *words DEFER(json_decrefp) = NULL;
     struct err err;
     int fd = open_part(s, who, id, ending, &words, &err);
-    const struct changeset_view view = view_of(s, id, words);
+    struct changeset_view view = changeset_view_of(s, id, words);
+    struct changeset_row row DEFER(changeset_row_done) = {0};
+    struct err none;
+    if (fd >= 0 && store_changeset_find(s->store, id, &row, &none) == 0) {
+        view.state = changeset_state_name(row.state);
+        view.instead = row.instead[0] ? row.instead : NULL;
+    }
     done(arg, fd < 0 ? NULL : &view, fd, fd < 0 ? &err : NULL);
 }
 
@@ -285,7 +296,7 @@ static void pick_run(void *arg) {
 
 static void pick_over(void *arg) {
     struct picking *p = arg;
-    const struct changeset_view view = view_of(p->service, p->id, p->words);
+    const struct changeset_view view = changeset_view_of(p->service, p->id, p->words);
     p->done(p->arg, p->fd < 0 ? NULL : &view, p->fd, p->fd < 0 ? &p->err : NULL);
     json_decref(p->words);
     close_fd(&p->base);
@@ -305,7 +316,7 @@ void service_changeset_base(struct service *s, const struct caller *who, const c
     json_t *words DEFER(json_decrefp) = NULL;
     struct err err;
     int base DEFER_CLOSE = open_part(s, who, id, CHANGESET_BASE, &words, &err);
-    const struct changeset_view view = view_of(s, id, words);
+    const struct changeset_view view = changeset_view_of(s, id, words);
     int changed DEFER_CLOSE = base >= 0 && view.changes_only ? open_changed(s, id, &err) : -1;
     if (base < 0 || (view.changes_only && changed < 0)) {
         done(arg, NULL, -1, &err);
@@ -381,7 +392,7 @@ static void ship_flush(void *arg) {
 static void ship_flushed(void *arg) {
     struct shipping *f = arg;
     const struct ship_view view = {f->id, f->sha256, f->record};
-    const struct changeset_view set = view_of(f->service, f->id, f->words);
+    const struct changeset_view set = changeset_view_of(f->service, f->id, f->words);
     if (!f->failed && f->event)
         changeset_tell(f->service, &set, f->event);
     f->done(f->arg, f->failed ? NULL : &view, f->failed ? &f->err : NULL);
@@ -396,7 +407,7 @@ static bool changesets_is_over(const struct ship_request *r) {
 
 static int note_ship(struct shipping *f, const struct ship_request *r, const json_t *words,
                      struct err *err) {
-    struct buf text DEFER(buf_done) = BUF(WORDS_SIZE);
+    struct buf text DEFER(buf_done) = BUF(CHANGESET_WORDS);
     struct jot j = JOT(&text);
     char verb[32];
     bool after = changesets_is_over(r);
@@ -414,6 +425,8 @@ static int note_ship(struct shipping *f, const struct ship_request *r, const jso
     if (!after)
         return note_intent(f->service, &f->who, &what, &f->record, err);
     note_result(f->service, &f->who, &what, r->intent.value, NULL);
+    changeset_row_decide(f->service, f->id,
+                         r->action[0] == 's' ? CHANGESET_SHIPPED : CHANGESET_UNDONE);
     return 0;
 }
 

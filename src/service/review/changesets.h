@@ -30,8 +30,10 @@ struct changeset_view {
     const char *tainted;             /* untrusted source that the machine had read; NULL: none */
     const char *image_files;         /* JSON: paths that are unchanged since the image; or NULL */
     uint64_t bytes, created_ms, machine_ms; /* machine_ms: when the machine was created */
-    bool revoked;                           /* the grant was revoked since */
-    bool changes_only;                      /* the archive has only what the machine changed */
+    const char *state;   /* pending, returned, shipped, ...; NULL: not looked up */
+    const char *instead; /* superseded: by this change set; else NULL */
+    bool revoked;        /* the grant was revoked since */
+    bool changes_only;   /* the archive has only what the machine changed */
 };
 
 typedef void service_changeset_fn(void *arg, const struct changeset_view *view,
@@ -48,6 +50,20 @@ int service_review_returned(struct service *s, const struct caller *who, const c
 
 void service_freeze(struct service *s, const struct caller *who, const char *machine,
                     const struct freeze_request *r, service_changeset_fn *done, void *arg);
+
+/* Which change sets to list. NULL: pending and returned ones; all machines; the newest. */
+struct changesets_request {
+    const char *states; /* names separated by commas, or `all` */
+    const char *machine, *cursor;
+    bool all_owners; /* requires RIGHT_LIST_ALL */
+    uint64_t limit;
+};
+/* Takes one change set of a list. False: there is no room for it. */
+typedef bool service_set_fn(void *arg, const struct changeset_view *view);
+/* Lists change sets, newest first. ret_next: cursor of the next page, or empty. */
+int service_changesets(struct service *s, const struct caller *who,
+                       const struct changesets_request *r, service_set_fn *fn, void *arg,
+                       char ret_next[CURSOR_SIZE], struct err *err);
 
 /* Change sets that were deleted. */
 struct changeset_dropped {

@@ -24,6 +24,7 @@
 #include "service/review/baselines.h"
 #include "service/review/changeset_events.h"
 #include "service/review/changeset_files_inner.h"
+#include "service/review/changeset_rows.h"
 #include "service/review/image_files.h"
 #include "service/review/pack.h"
 #include "service/taint.h"
@@ -213,7 +214,11 @@ static void keep_later(struct freezing *f) {
 }
 
 static void freeze_kept(void *arg) {
-    freeze_finish(arg);
+    struct freezing *f = arg;
+    const struct changeset_view view = view_of(f);
+    if (!f->failed)
+        f->failed = changeset_row_add(f->service, &view, &f->err) < 0;
+    freeze_finish(f);
 }
 
 /* ---- a directory ---- */
