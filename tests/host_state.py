@@ -103,7 +103,7 @@ class HostState:
         left = self.processes() + self.cgroups()
         left += [f"mount {m}" for m in mounts() if self.run in m or self.home in m]
         left += [f"loop device {n}: {f}" for n, f in loops().items() if f.startswith((self.home, self.run))]
-        state = {"images", "builds", "carrel.db", "carrel.lock", "journal", "log", "secrets.key", "runs", "changesets", "saved", "baselines", "databases", "disks", "dumps", "ballast", "packages", "volumes", "backups", "vm", "memory", "authority-boxes.example.com.pem"}  # what shall outlast machines
+        state = {"images", "builds", "drafts", "carrel.db", "carrel.lock", "journal", "log", "secrets.key", "runs", "changesets", "saved", "baselines", "databases", "disks", "dumps", "ballast", "packages", "volumes", "backups", "vm", "memory", "authority-boxes.example.com.pem"}  # what shall outlast machines
         for place, known in (self.run, {"spawn.lock", "daemon.lock", "spawn.log", "carrel.log", "workshop", "console.json", "authority.pem"}), (self.home, state):
             if os.path.isdir(place):
                 left += [f"{place}/{n}" for n in sorted(set(os.listdir(place)) - known)]

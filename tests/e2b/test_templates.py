@@ -3,6 +3,8 @@ import gzip
 import hashlib
 import http.client
 import io
+import json
+import pathlib
 import tarfile
 import urllib.parse
 import zlib
@@ -339,6 +341,63 @@ def test_builds_are_known_after_a_crash_of_the_daemon(e2b, daemon):
     assert unnamed["status"] == "error" and "no tag 'second'" in unnamed["reason"]["message"]
     other = E2b(e2b.url.geturl(), daemon.post("/v1/tokens", {"owner": "stranger"})["secret"])
     assert status_of(status, other, done) == 404
+
+
+def test_builds_that_are_not_begun_are_known_after_a_crash_of_the_daemon(e2b, daemon):
+    """One waits and has its files, one fails at once, one has files that are being unpacked, and one is forgotten."""
+    def crash():
+        daemon.kill()
+        daemon.start()
+        e2b.find(daemon)
+    data = gzip.compress(tar(note=b"kept"))
+    large = gzip.compress(tar(**{f"f{n}": bytes(8 << 20) for n in range(60)}), 1)
+    waits, fails, cut = ask(e2b, "waits", tags=["a", "b"], cpuCount=2), ask(e2b, "fails"), ask(e2b, "cut")
+    assert put(link(e2b, waits, data)["url"], data) == 200
+    unsent = link(e2b, waits, b"unsent")["url"]
+    assert put(link(e2b, cut, large)["url"], large) == 200
+    assert status_of(begin, e2b, fails, {"type": "NONSENSE", "args": ["x"]}) == 400
+    reason = status(e2b, fails)["reason"]
+    begin(e2b, cut, copy("f*", "/srv/", large))
+    assert status(e2b, cut)["status"] == "building"
+    crash()
+    assert status(e2b, waits)["status"] == "waiting"
+    assert status(e2b, fails)["status"] == "error"
+    assert {k: status(e2b, fails)["reason"][k] for k in ("message", "step")} == {k: reason[k] for k in ("message", "step")}
+    lost = status(e2b, cut)
+    assert lost["status"] == "error" and "daemon restarted before the build ended" in lost["reason"]["message"]
+    assert [(e["level"], e["message"]) for e in lost["logEntries"]][-1] == ("error", lost["reason"]["message"])
+    assert status_of(begin, e2b, cut, run("true")) == 400
+    assert link(e2b, waits, data)["present"] and not link(e2b, waits, b"unsent")["present"]
+    assert urllib.parse.urlsplit(link(e2b, waits, b"unsent")["url"]).path == urllib.parse.urlsplit(unsent).path
+    other = E2b(e2b.url.geturl(), daemon.post("/v1/tokens", {"owner": "stranger"})["secret"])
+    assert status_of(status, other, waits) == status_of(status, other, cut) == 404
+    begin(e2b, waits, copy("note", "/srv/note", data), run("grep kept /srv/note"))
+    assert ended(e2b, daemon, waits)["status"] == "ready", status(e2b, waits)
+    assert [i for i in images(daemon) if i.startswith("waits")] == ["waits:a", "waits:b"]
+    crash()
+    assert [status(e2b, asked)["status"] for asked in (waits, fails, cut)] == ["ready", "error", "error"]
+    drafts = pathlib.Path(daemon.home) / "drafts"
+    own = [asked["buildID"] for asked in (waits, fails, cut)]
+    assert sorted(f.name for f in drafts.iterdir() if f.name[:36] in own) == sorted(own[1:])  # and no files
+
+
+def test_drafts_that_nobody_wrote_are_deleted(e2b, daemon):
+    drafts = pathlib.Path(daemon.home) / "drafts"
+    waits = ask(e2b, "waits")
+    before = sorted(f.name for f in drafts.iterdir())
+    row = json.loads((drafts / waits["buildID"]).read_text())
+    daemon.kill()
+    uuid = "00000000-0000-4000-8000-00000000000"
+    for n, text in enumerate(("", "{", "[]", json.dumps({**row, "owner": 5}), json.dumps({**row, "name": "x" * 5000}),
+                              json.dumps({**row, "asked_ms": 1}), json.dumps({**row, "tags": {}}), "[" * 300000)):
+        (drafts / f"{uuid}{n}").write_text(text)
+    for name in ("x", f"{uuid}9.{'0' * 64}", f"{waits['buildID']}.new"):
+        (drafts / name).write_text(json.dumps(row))
+    (drafts / f"{uuid}8").symlink_to("/etc/passwd")
+    daemon.start()
+    e2b.find(daemon)
+    assert status(e2b, waits)["status"] == "waiting"
+    assert sorted(f.name for f in drafts.iterdir()) == before
 
 
 def test_build_reaches_hosts_if_the_configuration_allows_it(tmp_path):

@@ -1,7 +1,7 @@
 /*
  * Builds of templates. A client asks for a build, sends the files that its steps copy, starts it,
- * and polls. The service learns of the build when it starts: until then it is in memory only, and
- * what was sent is in files without a name. So is what clients poll for after its end.
+ * and polls. The service learns of the build when it starts: until then it is in memory, and in a
+ * draft for the next daemon. What clients poll for after its end is in memory, and in its log.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +24,7 @@ enum { FEED_PIECE = 64 << 10, CPUS_MAX = 1024, MEM_MAX_MB = 16 << 20, NAME_MAX_B
 struct e2b_templates *e2b_templates_new(struct loop *loop, struct service *service) {
     struct e2b_templates *t = xnew(struct e2b_templates);
     *t = (struct e2b_templates){.loop = loop, .service = service};
+    template_drafts_load(t);
     return t;
 }
 
@@ -69,6 +70,11 @@ void e2b_templates_free(struct e2b_templates *t) {
     free(t);
 }
 
+static void build_forget(struct template_build *b) {
+    service_draft_drop(b->of->service, b->id);
+    build_leave(b);
+}
+
 static bool build_is_over(const struct template_build *b) {
     return b->state == TEMPLATE_READY || b->state == TEMPLATE_ERROR;
 }
@@ -84,7 +90,7 @@ static void builds_forget(struct e2b_templates *t, const struct caller *who) {
         ended += is_ended;
         if (late || (is_ended && ended > BUILDS_SHOWN_MAX)) {
             *at = b->next;
-            build_leave(b);
+            build_forget(b);
         } else {
             at = &b->next;
         }
@@ -184,7 +190,7 @@ static void builds_make_room(struct e2b_templates *t, const struct caller *who) 
         return;
     b = *oldest;
     *oldest = b->next;
-    build_leave(b);
+    build_forget(b);
 }
 
 static void build_asked(struct e2b_call *c, const struct template_build *b) {
@@ -238,6 +244,7 @@ void e2b_build_request(struct e2b_call *c) {
     uuid_put(random, b->id);
     b->next = t->builds;
     t->builds = b;
+    template_draft_keep(b);
     build_asked(c, b);
 }
 
@@ -251,6 +258,8 @@ static void build_settle(struct template_build *b, enum template_state state) {
     if (b->reader.fd >= 0)
         build_log_close(&b->reader);
     b->reader.fd = -1;
+    if (!b->labelled)
+        template_draft_keep(b);
 }
 
 /* output: the last lines of the step, each with a line feed before it. */
@@ -596,7 +605,9 @@ void e2b_build_start(struct e2b_call *c) {
         e2b_error(c, &err);
         return;
     }
+    b->who = c->who; /* of a draft only the owner is known */
     b->state = TEMPLATE_BUILDING;
+    template_draft_keep(b);
     loop_work(b->of->loop, build_prepare, build_prepared, template_build_ref(b));
     e2b_accepted(c);
 }

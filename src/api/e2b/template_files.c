@@ -55,6 +55,7 @@ static struct template_file *file_add(struct template_build *b, const char *hash
     snprintf(f->hash, sizeof(f->hash), "%s", hash);
     hex_put(random, sizeof(random), f->upload);
     b->files = f;
+    template_draft_keep(b);
     return f;
 }
 
@@ -174,7 +175,7 @@ static void put_end(struct put *p) {
     struct http_exchange *x = p->http;
     struct template_file *f = template_file_find(p->build, p->hash);
     struct err err;
-    if (!f || p->build->state != TEMPLATE_WAITING) {
+    if (!f || !p->build->of || p->build->state != TEMPLATE_WAITING) {
         err_set(&err, ERR_GONE, "the build does not wait for files any more");
         put_fail(p, &err);
         return;
@@ -182,6 +183,8 @@ static void put_end(struct put *p) {
     close_fd(&f->fd);
     f->fd = TAKE_FD(p->fd);
     f->size = p->size;
+    service_draft_add(p->build->of->service, p->build->id, f->hash, f->fd);
+    template_draft_keep(p->build);
     put_free(p);
     x->on_gone = NULL;
     http_reply(x, 200, NULL, NULL, 0);

@@ -65,6 +65,7 @@ struct template_build {
     char prepared_step[TEMPLATE_STEP_SIZE];
     /* while the service builds */
     char build[ID_SIZE];
+    bool labelled; /* the next daemon finds it by its label; until then by its draft */
     char image[IMAGE_ID_SIZE];
     struct build_log_reader reader;
     uint64_t read_at; /* in the log of the service */
@@ -99,6 +100,9 @@ void template_build_came(void *arg, const struct build_view *view);
 int template_label(struct template_build *b, struct err *err);
 /* Finds the build that the parameters of the path name among those of earlier daemons. */
 struct template_build *template_restore(struct e2b_call *c, const char *name);
+/* Writes down a build that the service does not know, so that the next daemon knows it. */
+void template_draft_keep(struct template_build *b);
+void template_drafts_load(struct e2b_templates *t);
 
 /* ---- files.c ---- */
 

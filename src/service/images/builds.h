@@ -113,6 +113,23 @@ void build_upload_cancel(struct build_upload *u);
  */
 int service_build_spool(struct service *s, const struct caller *who, struct err *err);
 
+/* ---- drafts ---- */
+
+/*
+ * What a front end keeps of a build that it has not started yet: a text of JSON, and files by their
+ * names. They outlive the daemon. Without room for them the build goes on, and the log has a
+ * warning. The front end chooses names without '.' and '/'.
+ */
+void service_draft_put(struct service *s, const char *name, const char *text, size_t n);
+/* Keeps a file of service_build_spool(). */
+void service_draft_add(struct service *s, const char *name, const char *file, int fd);
+/* Opens a file that was kept. Returns a descriptor, which the caller owns, or -errno. */
+int service_draft_open(struct service *s, const char *name, const char *file);
+void service_draft_drop(struct service *s, const char *name);
+/* Calls `came` for each draft. False: the draft is of no use, and is deleted. */
+typedef bool service_draft_fn(void *arg, const char *name, const json_t *draft);
+void service_drafts_load(struct service *s, service_draft_fn *came, void *arg);
+
 /* ---- log ---- */
 
 /*
