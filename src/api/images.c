@@ -189,8 +189,9 @@ void api_image_import(struct call *c) {
     if (form && strcmp(form, "layers") != 0)
         err_set(&err, ERR_INVALID, "parameter 'form' must be 'layers'");
     else
-        t->job = service_image_import(c->service, &c->who, call_query(c, "name"), form != NULL,
-                                      &events, &err);
+        t->job =
+            service_image_import(c->service, &c->who, call_query(c, "name"),
+                                 form ? IMAGE_ABOVE_LAYERS : IMAGE_ABOVE_NOTHING, &events, &err);
     if (!t->job) {
         carriage_free(t);
         call_error(c, &err);

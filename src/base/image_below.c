@@ -1,8 +1,10 @@
 #include "base/image_below.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fdio.h"
 
@@ -45,4 +47,10 @@ int image_below_read(int images, const char *id, struct image_below *ret) {
     if (n < 0)
         return n == -ENOENT ? 0 : (int)n;
     return image_below_parse(text, (size_t)n, ret);
+}
+
+bool image_is_lent(int images, const char *id) {
+    char path[IMAGE_ID_SIZE + sizeof(IMAGE_LENT) + 1];
+    snprintf(path, sizeof(path), "%s/" IMAGE_LENT, id);
+    return image_id_valid(id) && faccessat(images, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }

@@ -191,8 +191,8 @@ int jail_enter(int dir, int last, struct err *err) {
     return jail_close(dir, last, JAIL_CHANGES, 0, err);
 }
 
-int jail_enter_threads(int dir, int last, struct err *err) {
-    return jail_close(dir, last, JAIL_THREADS, 0, err);
+int jail_enter_threads(int dir, int last, bool marks, struct err *err) {
+    return jail_close(dir, last, JAIL_THREADS, marks ? 1ull << CAP_SYS_ADMIN : 0, err);
 }
 
 int jail_enter_reading(int dir, int last, bool marks, struct err *err) {

@@ -14,9 +14,9 @@ int jail_enter(int dir, int last, struct err *err);
 /*
  * Like jail_enter(), for a process that compresses. It may start threads, which share its memory,
  * files and filter, but no processes, and it changes no file. A process that reads a hostile
- * archive must not use it.
+ * archive must not use it. marks: see jail_enter_reading().
  */
-int jail_enter_threads(int dir, int last, struct err *err);
+int jail_enter_threads(int dir, int last, bool marks, struct err *err);
 
 /*
  * Like jail_enter(), for a process that only reads files. It keeps CAP_SYS_ADMIN, because only that

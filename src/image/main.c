@@ -1,5 +1,5 @@
 /*
- * carrel-image unpack|tar|tar.zst|oci|packs|erofs|layer|backup [view|sealed] [ids=FIRST]
+ * carrel-image unpack|tar|tar.zst|oci|packs|erofs|layer|backup [view|lent|sealed] [ids=FIRST]
  * [disk=BYTES] [as=ID] [on=ID] [uppers=COUNT] [layers=COUNT] [more=COUNT]: reads or writes one
  * archive, then exits.
  *
@@ -14,7 +14,9 @@
  * of the image, and from 6 on COUNT layers of the machine, topmost first. For unpack with on=ID the
  * archive is a layer above that image, whose tree is 7. more=COUNT is the number of descriptors
  * from 5 on: the last of them are locks, which this program only keeps open. For backup, 0 is the
- * record of the backup before, or an empty file.
+ * record of the backup before, or an empty file; with `lent`, 6 is the host's /usr, and from 7 on
+ * are COUNT layers of the machine's /usr, topmost first: of /usr only what differs is written. For
+ * unpack with on=host the archive is such a backup.
  */
 #include <fcntl.h>
 #include <locale.h>
@@ -41,11 +43,12 @@
 #include "image/to_packs.h"
 
 enum { FD_DIR = 3, FD_REPORT = 4, FD_USR = 5, FD_TREE = 5, FD_BASE = 5, FD_UPPERS = 6 };
+enum { FD_LENT = 6, FD_LENT_UPPERS = 7 };
 enum { MORE_MAX = 256, THREADS_MAX = 8 };
 
 struct work {
     const char *verb;
-    bool view, sealed;
+    bool view, lent, sealed;
     const char *id; /* image id, for erofs */
     const char *on; /* image that the archive is a layer above; NULL: none */
     uint64_t uppers, layers, more;
@@ -88,26 +91,30 @@ static int seal_tree(struct work *w, const char *text, size_t len, struct err *e
     struct buf canonical DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
     struct buf described DEFER(buf_done) = BUF(2 * CONFIG_BYTES_MAX);
     struct seal seal;
-    int root DEFER_CLOSE = image_dir("root", err), below = w->on ? APART_FD_BELOW : -1;
+    int root DEFER_CLOSE = image_dir("root", err), below = -1;
+    bool is_lent = w->on && strcmp(w->on, "host") == 0;
+    if (w->on && !is_lent)
+        below = APART_FD_BELOW;
     if (root < 0 || image_config_read(text, len, &config, err) < 0 ||
         image_config_print(&config, &canonical, err) < 0 ||
-        (w->on ? image_fit_layer(root, err) : image_fit(root, &w->ids, err)) < 0 ||
+        (below >= 0 ? image_fit_layer(root, err) : image_fit(root, &w->ids, err)) < 0 ||
         main_describe(root, below, &config, &described, err) < 0 ||
         image_seal(root, w->ids, w->on, canonical.data, &w->report, &seal, err) < 0)
         return -1;
-    report_image(&w->report,
-                 &(struct report_of_image){.id = seal.id,
-                                           .config = described.data,
-                                           .entries = seal.entries,
-                                           .bytes = seal.bytes,
-                                           .disk = seal.disk,
-                                           .same = w->on && changes_nothing(root, below, &seal)});
+    report_image(&w->report, &(struct report_of_image){
+                                 .id = seal.id,
+                                 .config = described.data,
+                                 .entries = seal.entries,
+                                 .bytes = seal.bytes,
+                                 .disk = seal.disk,
+                                 .same = below >= 0 && changes_nothing(root, below, &seal)});
     return 0;
 }
 
 static int do_unpack(struct work *w, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
     struct reading r = {.ids = w->ids, .disk = w->disk, .is_layer = w->on != NULL};
+    r.has_below = w->on && strcmp(w->on, "host") != 0;
     return apart_read(FD_DIR, &w->report, read_archive, &r, &text, err) < 0
                ? -1
                : seal_tree(w, text.data ? text.data : "", text.len, err);
@@ -162,7 +169,7 @@ static int do_pack(struct work *w, struct err *err) {
     struct image_config config DEFER(image_config_done) = {0};
     bool has_usr = w->view && fcntl(FD_USR, F_GETFD) >= 0;
     unsigned threads = threads_allowed();
-    if (jail_enter_threads(FD_DIR, FD_REPORT + (int)w->more, err) < 0 ||
+    if (jail_enter_threads(FD_DIR, FD_REPORT + (int)w->more, false, err) < 0 ||
         (!w->view && load_config(&config, err) < 0))
         return -1;
     int layers[IMAGE_LAYERS_MAX];
@@ -209,12 +216,17 @@ static int do_backup(struct work *w, struct err *err) {
     struct backup made;
     bool has_usr = fcntl(FD_USR, F_GETFD) >= 0;
     unsigned threads = threads_allowed();
+    const char *marks = w->ids.shared ? "user.overlay." : "trusted.overlay.";
+    struct over usr = {.base = FD_LENT, .count = (size_t)w->uppers, .marks = marks};
+    for (size_t i = 0; i < usr.count; i++)
+        usr.uppers[i] = FD_LENT_UPPERS + (int)i;
     setpriority(PRIO_PROCESS, 0, BACKGROUND_NICE);
-    if (jail_enter_threads(FD_DIR, FD_REPORT + (int)w->more, err) < 0)
+    if (jail_enter_threads(FD_DIR, FD_REPORT + (int)w->more, w->lent && !w->ids.shared, err) < 0)
         return -1;
     int root DEFER_CLOSE = image_dir(".", err);
     struct pack p = {.out = 1,
                      .root = root,
+                     .over = w->lent ? &usr : NULL,
                      .usr = has_usr ? FD_USR : -1,
                      .ids = w->ids,
                      .threads = threads,
@@ -245,11 +257,14 @@ static int main_read_words(int argc, char **argv, struct work *w) {
         uint64_t first;
         if (strcmp(argv[i], "view") == 0)
             w->view = true;
+        else if (strcmp(argv[i], "lent") == 0)
+            w->lent = true;
         else if (strcmp(argv[i], "sealed") == 0)
             w->sealed = true;
         else if (strncmp(argv[i], "as=", 3) == 0 && image_id_valid(argv[i] + 3))
             w->id = argv[i] + 3;
-        else if (strncmp(argv[i], "on=", 3) == 0 && image_id_valid(argv[i] + 3))
+        else if (strncmp(argv[i], "on=", 3) == 0 &&
+                 (image_id_valid(argv[i] + 3) || strcmp(argv[i] + 3, "host") == 0))
             w->on = argv[i] + 3;
         else if (strncmp(argv[i], "uppers=", 7) == 0 &&
                  parse_u64(argv[i] + 7, 0, OVER_UPPERS_MAX, &w->uppers, NULL) == 0)

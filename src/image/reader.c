@@ -12,7 +12,7 @@ int read_archive(void *arg, struct report *report, struct buf *ret, struct err *
     struct unpack u DEFER(unpack_done) = unpack_begin(root, r->ids, report);
     u.limits.disk = r->disk;
     u.is_layer = r->is_layer;
-    u.below = r->is_layer ? APART_FD_READ_BELOW : -1;
+    u.below = r->has_below ? APART_FD_READ_BELOW : -1;
     return image_import(0, spool, &u, &config, err) < 0 ? -1
                                                         : image_config_print(&config, ret, err);
 }

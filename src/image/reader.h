@@ -11,8 +11,9 @@
 
 struct reading {
     struct image_ids ids;
-    uint64_t disk; /* bytes that the image may take; 0: no limit */
-    bool is_layer; /* the archive is a layer above an image */
+    uint64_t disk;  /* bytes that the image may take; 0: no limit */
+    bool is_layer;  /* the archive is a layer above an image, or above the host's /usr */
+    bool has_below; /* the files of that image are at APART_FD_READ_BELOW */
 };
 
 /* The apart_fn of the reader. arg: a struct reading. */

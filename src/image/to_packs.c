@@ -480,8 +480,12 @@ int image_backup(struct pack *p, int before, struct backup *ret, struct err *err
     struct known known DEFER(known_done) = known_begin();
     struct mapped record DEFER(mapped_done) = {.size = 0};
     struct to_packs t DEFER(to_packs_done) = to_packs_begin(p, a, &written);
-    const struct walk w = {
-        .root = p->root, .usr = p->usr, .ids = p->ids, .fn = put_manifest_entry, .arg = &t};
+    const struct walk w = {.root = p->root,
+                           .usr = p->usr,
+                           .usr_over = p->over,
+                           .ids = p->ids,
+                           .fn = put_manifest_entry,
+                           .arg = &t};
     t.known = &known;
     return !a || map_record(before, &record, err) < 0 ||
                    take_known(&t, record.bytes, record.size, err) < 0 ||

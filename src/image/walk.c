@@ -188,8 +188,9 @@ static int walk_subdir(struct state *s, int dir, const char *name, const struct 
     if (sub < 0)
         return err_sys(err, "cannot open directory '/%.120s'", s->path);
     int r = o ? over_enter(o, name, &inner) : 0;
-    return r < 0 ? err_num(err, r, "cannot open directory '/%.120s' in a layer", s->path)
-                 : walk_dir(s, sub, o ? &inner : NULL, depth, err);
+    if (r < 0)
+        return err_num(err, r, "cannot open directory '/%.120s' in a layer", s->path);
+    return walk_dir(s, sub, lent ? s->w->usr_over : o ? &inner : NULL, depth, err);
 }
 
 /* A name that the merged files do not have, or that an image cannot have. */

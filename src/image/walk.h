@@ -28,7 +28,8 @@ typedef int walk_fn(void *arg, const struct walk_entry *e, struct err *err);
 
 struct walk {
     int root;
-    int usr; /* directory that replaces /usr of the tree; -1: none */
+    int usr;                     /* directory that replaces /usr of the tree; -1: none */
+    const struct over *usr_over; /* visit only what differs in that directory; NULL: all */
     struct image_ids ids;
     walk_fn *fn;
     void *arg;

@@ -108,7 +108,8 @@ typedef void machine_list_fn(void *arg, const struct plan_found *found, size_t c
 struct machine_unpack {
     const char *name; /* id of the unfinished image */
     uint64_t disk_bytes;
-    const char *below; /* image that the archive is a layer above; NULL: none */
+    /* image that the archive is a layer above; "host": the host's /usr is; NULL: none */
+    const char *below;
 };
 
 struct machine_draw {

@@ -278,7 +278,8 @@ static int add_view(struct spawner *s, const char *id, struct more *ret, struct 
 /*
  * Handles UNPACK: starts a worker that unpacks an archive to a new image. `text` is the image's
  * temporary id and a disk limit in bytes, such as "n-4kq2x7w3n5ab 16777216"; no number, or 0, means
- * no limit. The id of an image may follow: the archive is a layer above it.
+ * no limit. The id of an image may follow: the archive is a layer above it. Or "host": the archive
+ * is above the host's /usr.
  */
 static int begin_unpack(struct spawner *s, const char *text, const struct fd_message *in,
                         struct err *err) {
@@ -288,13 +289,15 @@ static int begin_unpack(struct spawner *s, const char *text, const struct fd_mes
     const char *limit = text[n] ? text + n + 1 : "0";
     size_t digits = strcspn(limit, " ");
     const char *below = limit[digits] ? limit + digits + 1 : NULL;
+    bool is_host = below && strcmp(below, "host") == 0;
     snprintf(number, sizeof(number), "%.*s", (int)digits, limit);
     if (!id_valid(text, n, 'n') || digits >= sizeof(number) ||
-        parse_u64(number, 0, UINT64_MAX >> 2, &disk, NULL) < 0 || (below && !image_id_valid(below)))
+        parse_u64(number, 0, UINT64_MAX >> 2, &disk, NULL) < 0 ||
+        (below && !is_host && !image_id_valid(below)))
         return bad_name(text, err);
     snprintf(name, sizeof(name), "%.*s", (int)n, text);
     struct more more DEFER(more_done) = {.count = 0};
-    if (below && add_view(s, below, &more, err) < 0)
+    if (below && !is_host && add_view(s, below, &more, err) < 0)
         return -1;
     int dir DEFER_CLOSE = make_staging(s, name, err);
     const struct work w = {.verb = "unpack",
@@ -356,6 +359,10 @@ static int begin_pack(struct spawner *s, const char *text, const struct fd_messa
         return bad_name(text, err);
     if (i == SEAL && sealed_can(s, err) < 0)
         return -1;
+    if (image_is_lent(s->store, name))
+        return err_set(err, ERR_UNSUPPORTED,
+                       "image '%.14s' cannot be written to an archive: it uses the host's /usr",
+                       name);
     struct more more DEFER(more_done) = {.count = 0};
     int dir DEFER_CLOSE = open_packed(s, name, err);
     size_t layers = 0;
@@ -380,20 +387,26 @@ static int begin_pack(struct spawner *s, const char *text, const struct fd_messa
 /*
  * Handles DRAW: starts a worker that writes the files of a machine's layers to an archive; the
  * worker reads them through mounts of its own. With a third descriptor, the record of the backup
- * before, it writes a backup.
+ * before, it writes a backup; of /usr only what differs from the host's.
  */
 static int draw_all(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
                     struct err *err) {
     bool backup = in->nfds == 3;
     struct more more DEFER(more_done) = {.count = 0};
+    struct layers_usr usr = {.base = -1};
     int dirs[2] = {-1, -1};
-    if (layers_open_view(s, m->plan.id, m->plan.stack, dirs, err) < 0)
+    if (layers_open_view(s, m->plan.id, m->plan.stack, dirs, backup ? &usr : NULL, err) < 0)
         return -1;
     int root DEFER_CLOSE = dirs[0];
     if (dirs[1] >= 0)
         more_add(&more, dirs[1]);
+    if (usr.base >= 0)
+        more_add(&more, usr.base);
+    for (size_t i = 0; i < usr.count; i++)
+        more_add(&more, usr.uppers[i]);
     const struct work w = {.verb = backup ? "backup" : "tar",
-                           .how = "view",
+                           .how = usr.base >= 0 ? "lent" : "view",
+                           .uppers = usr.count,
                            .in = backup ? in->fds[2] : -1,
                            .out = in->fds[0],
                            .report = in->fds[1],

@@ -118,7 +118,12 @@ void box_belong(struct box *box, const struct plan *plan) {
 }
 
 bool box_has_usr(const struct box *box) {
-    return !image_id_valid(box->image_key);
+    return box->lent || !image_id_valid(box->image_key);
+}
+
+void box_take_image(const struct spawner *s, struct box *box, const char *key) {
+    snprintf(box->image_key, sizeof(box->image_key), "%s", key);
+    box->lent = image_is_lent(s->store, key);
 }
 
 void box_free(struct box *box) {
@@ -208,7 +213,7 @@ static struct making *begin_from_berth(struct spawner *s, const struct plan *pla
     }
     box_enter(box, m);
     if (image_id_valid(plan->image))
-        snprintf(box->image_key, sizeof(box->image_key), "%s", plan->image);
+        box_take_image(s, box, plan->image);
     layers_enter(s, box, plan);
     box->drifted = box_has_usr(box) && saved_drifted(s, plan->stack);
     box->due_ms = box_due(plan);
@@ -622,8 +627,9 @@ static void adopt(struct spawner *s, const char *id) {
     adopt_disks(box, text);
     if (strstr(text, "image="))
         copy_word(text, "image=", box->image_key, sizeof(box->image_key));
-    box->drifted = box_has_usr(box) &&
-                   (strcmp(box->image_key, s->image.key) != 0 || number_after(text, "drifted="));
+    box->lent = image_is_lent(s->store, box->image_key);
+    box->drifted = box_has_usr(box) && ((!box->lent && strcmp(box->image_key, s->image.key) != 0) ||
+                                        number_after(text, "drifted="));
     slots_mark(&s->maker.slots, box->slot);
     box_enlist(s, box);
     layers_recover(s, box);

@@ -93,7 +93,8 @@ struct box {
     unsigned clean_tries;
     uint64_t due_ms; /* time when the spawner ends the box, by the boot clock; 0: never */
     bool drifted;
-    char image_key[IMAGE_ID_SIZE]; /* key of the host image, or id of an image with its own /usr */
+    char image_key[IMAGE_ID_SIZE]; /* key of the host image, or id of an image */
+    bool lent;                     /* that image uses the host's /usr (base/image_below.h) */
     uint32_t layer;      /* layer number of its upper (writable layer): spawn/disk/layers.h */
     uint32_t next_layer; /* layer number of its next upper, while the root is switched; 0: none */
     char side;           /* directory of the anchor (host.c) that is its root: a or b */
@@ -208,7 +209,9 @@ void box_belong(struct box *box, const struct plan *plan);
 struct box *box_new(struct spawner *s, const char *id, uint64_t linger);
 void box_free(struct box *box);
 /* True for boxes of the `host` image, whose /usr is a second overlay. */
+/* True if the host's /usr is below that of the box. */
 bool box_has_usr(const struct box *box);
+void box_take_image(const struct spawner *s, struct box *box, const char *key);
 /* Moves the parts of the berth and the connection to the guest into the box. */
 void box_enter(struct box *box, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);

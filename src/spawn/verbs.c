@@ -49,7 +49,7 @@ static struct plan_found found_box(const struct spawner *s, const struct box *b)
                                                   : 1};
     memcpy(f.id, b->id, sizeof(f.id));
     memcpy(f.store, b->store, sizeof(f.store));
-    snprintf(f.image, sizeof(f.image), "%s", box_has_usr(b) ? "host" : b->image_key);
+    snprintf(f.image, sizeof(f.image), "%s", image_id_valid(b->image_key) ? b->image_key : "host");
     return f;
 }
 

@@ -1,6 +1,8 @@
 """Backups of machines: small when little changed, complete when restored, and never damaged by a crash or by each other."""
+import contextlib
 import os
 import pathlib
+import sqlite3
 import threading
 import time
 
@@ -8,7 +10,7 @@ import pytest
 
 from daemon import Refused
 
-LOOK = "cd /root; sha256sum d/*; stat -c '%A %u %g %Y %h %N' d/* l p; stat -c '%A %u %Y' d"
+LOOK = "cd /root; sha256sum d/*; stat -c '%A %u %g %Y %N' d/* l p; stat -c '%A %u %Y' d; [ d/text -ef d/hard ] && echo same"
 
 
 @pytest.fixture
@@ -182,3 +184,34 @@ def test_killed_daemon_leaves_whole_backups_only(fresh, rootfs):
         for backup in whole:
             d.post(f"/v1/backups/{backup}/verify")
     assert run(d, restore(d, take(d, m))["id"], "sha256sum /root/d/*") == run(d, m, "sha256sum /root/d/*")
+
+
+USR = "cd /usr; stat -c '%A %u %g %Y %N' local/mine share/common-licenses/GPL-3 local/mine/*; [ local/mine/tool -ef local/mine/again ] && echo same; sha256sum local/mine/tool; ls -A bin/env share/common-licenses local/mine 2>&1; find share/doc/bash; cat share/common-licenses/*"
+
+
+def test_machine_on_host_is_stored_without_the_usr_of_the_host(daemon):
+    m = daemon.machine(name="onhost")
+    run(daemon, m, "cd /usr; echo kept >/root/kept; mkdir local/mine; echo '#!/bin/sh' >local/mine/tool; echo echo own >>local/mine/tool; chmod 4755 local/mine/tool; ln local/mine/tool local/mine/again;"
+                   "rm share/common-licenses/GPL-2; echo changed >>share/common-licenses/GPL-3; rm -r share/doc/bash; mkdir share/doc/bash; echo new >share/doc/bash/only; mkfifo local/mine/p; rm /etc/hostname")
+    first, before = take(daemon, m), run(daemon, m, USR)
+    assert "GPL-2" not in before.splitlines() and "/usr/share/doc/bash/only" not in before
+    assert first["bytes"] < 600 << 20, "the host's /usr is not in it"
+    run(daemon, m, "echo more >/usr/local/mine/more")
+    second, after = take(daemon, m), run(daemon, m, USR)
+    assert second["written_bytes"] < 2 << 20
+    daemon.delete(f"/v1/machines/{m}")
+    for backup, wanted in (first, before), (second, after):
+        machine = restore(daemon, backup)
+        assert run(daemon, machine["id"], USR) == wanted
+        assert not machine.get("warnings")
+        assert run(daemon, machine["id"], "/usr/local/mine/tool; cat /root/kept; id -un; [ ! -e /etc/hostname ] && python3 -c 'print(6 * 7)'") == "own\nkept\nroot\n42\n"
+        assert daemon.exec(machine["id"], "id -un")["stdout"] == "user\n", "the usual user of the image host"
+    fork = daemon.post(f"/v1/machines/{machine['id']}/fork", {})["machines"][0]
+    run(daemon, machine["id"], "rm /usr/share/common-licenses/BSD; touch /usr/local/mine/third")
+    third, last = take(daemon, machine["id"]), run(daemon, machine["id"], USR)
+    assert last != wanted == run(daemon, fork["id"], USR)
+    with contextlib.closing(sqlite3.connect(f"{daemon.home}/carrel.db")) as db, db:
+        db.execute("""UPDATE backups SET details = replace(details, '"host":"', '"host":"0') WHERE id = ?""", (third["id"],))
+    again = restore(daemon, third)
+    assert run(daemon, again["id"], USR) == last, "a restored machine can be backed up"
+    assert "packages of the host are not the same" in again["warnings"]

@@ -178,6 +178,8 @@ static void print_verified(const json_t *v, const struct backup_options *o) {
 
 static void print_restored(const json_t *m, const struct backup_options *o) {
     (void)o;
+    if (*client_text(m, "warnings"))
+        fprintf(stderr, "carrel: warning: %s\n", client_text(m, "warnings"));
     puts(client_text(m, "id"));
 }
 

@@ -54,6 +54,9 @@ void backup_put(struct jot *j, const struct backup_row *row);
 #define BACKUP_KNOWN ".known" /* the record for the next backup (image/known.h) */
 #define BACKUP_UNFINISHED ".new"
 
+/* In the details of a backup without the host's /usr: backup_host_state() at that time. */
+#define BACKUP_HOST "host"
+
 void backup_dir_path(const struct service *s, const char *machine, char ret[BACKUP_PATH_SIZE]);
 /* Opens the directory of a machine, or that of its packs. Returns -1 with *err. */
 int backup_dir_open(const struct service *s, const char *machine, struct err *err);
@@ -76,6 +79,10 @@ int backup_packs_exist(int packs, const struct manifest *m, struct err *err);
  */
 int backup_clean(const struct service *s, const char *machine, const struct backup_list *keep,
                  struct err *err);
+
+/* A hash of the host's list of packages, which changes with the contents of /usr. Empty: unknown.
+ */
+void backup_host_state(char ret[SHA256_HEX]);
 
 /* ---- intake.c: the stream of carrel-image becomes files. All of it blocks. ---- */
 

@@ -27,6 +27,10 @@ enum { PIECE = 1 << 20, FEED_BUF = 2 * PIECE };
 /* The files of the archive, in their order. Numbers from MARK + 1 on are packs. */
 enum { SEND_MARK, SEND_MANIFEST, SEND_IMAGE, SEND_PACKS };
 
+#define DRIFTED                                                                                   \
+    "the backup was made of a machine that uses this host's /usr (image host), and the packages " \
+    "of the host are not the same as then: programs may be missing or have other versions"
+
 struct restoring {
     struct backup_job job;
     struct backup_row row;
@@ -42,6 +46,7 @@ struct restoring {
     struct buf out; /* bytes of the archive that the import has not taken */
     size_t sent;    /* of `out` */
     bool at_end, reads, import_over;
+    bool drifted; /* the host has other packages than when the backup was made */
     struct image_job *import;
     char image[IMAGE_ID_SIZE], image_name[IMAGE_NAME_SIZE];
     service_machine_fn *done;
@@ -153,6 +158,11 @@ static void restore_read(void *arg) {
             backup_job_fail(&r->job, &err);
 }
 
+/* NULL: the backup has all files of /usr. */
+static const char *restore_host(const struct restoring *r) {
+    return json_string_value(json_object_get(r->details, BACKUP_HOST));
+}
+
 static int restore_files(struct restoring *r, struct err *err) {
     json_t *json DEFER(json_decrefp) =
         json_pack("{s:[{s:s, s:[]}], s:O}", "layers", "manifest", r->row.manifest, "packs", "image",
@@ -168,7 +178,13 @@ static int restore_files(struct restoring *r, struct err *err) {
 
 static void restore_open(void *arg) {
     struct restoring *r = arg;
+    const char *then = restore_host(r);
+    char now[SHA256_HEX];
     struct err err;
+    if (then) {
+        backup_host_state(now);
+        r->drifted = strcmp(now, then) != 0;
+    }
     if (restore_files(r, &err) < 0)
         backup_job_fail(&r->job, &err);
 }
@@ -236,8 +252,9 @@ static void restore_opened(void *arg) {
     struct restoring *r = arg;
     const struct image_events events = {.arg = r, .room = restore_feed, .ended = restore_ended};
     struct err err;
+    enum image_above above = restore_host(r) ? IMAGE_ABOVE_HOST : IMAGE_ABOVE_NOTHING;
     if (!r->job.failed && !(r->import = service_image_import(r->job.service, &r->job.who, NULL,
-                                                             false, &events, &err)))
+                                                             above, &events, &err)))
         backup_job_fail(&r->job, &err);
     if (r->job.failed)
         restore_over(r, NULL);
@@ -256,6 +273,14 @@ static void restore_created(void *arg, const struct machine_view *view, const st
     if (err)
         backup_job_fail(&r->job, err);
     service_image_remove(r->job.service, &r->job.who, r->image_name, image_unnamed, NULL);
+    if (view && r->drifted) {
+        struct machine_view told = *view;
+        const char *others = view->warnings ? view->warnings : "";
+        char *text DEFER_FREE = xformat("%s%s" DRIFTED, others, *others ? "; " : "");
+        told.warnings = text;
+        restore_over(r, &told);
+        return;
+    }
     restore_over(r, view);
 }
 

@@ -37,6 +37,7 @@ struct taking {
     struct live *live;
     struct backup_row row;
     struct backup_list older; /* backups of the machine, newest first */
+    json_t *details;          /* of the row */
     struct layers_hold reads;
     struct disk_hold hold;
     char *stack;
@@ -65,6 +66,7 @@ static void take_free(struct taking *t) {
     close_fd(&t->record);
     buf_done(&t->words);
     json_decref(t->result);
+    json_decref(t->details);
     backup_row_done(&t->row);
     backup_list_done(&t->older);
     if (t->live)
@@ -314,10 +316,22 @@ static int take_files(struct taking *t, struct err *err) {
     return 0;
 }
 
+/* A machine that uses the host's /usr needs one with the same packages. */
+static int take_note(struct taking *t, struct err *err) {
+    const char *image = json_string_value(json_object_get(t->details, "image"));
+    char host[SHA256_HEX];
+    if (image_uses_host(t->job.service, image)) {
+        backup_host_state(host);
+        json_object_set_new(t->details, BACKUP_HOST, json_string(host));
+    }
+    t->row.details = json_dumps(t->details, JSON_COMPACT);
+    return t->row.details ? 0 : err_set(err, ERR_INTERNAL, "cannot describe the machine");
+}
+
 static void take_prepare(void *arg) {
     struct taking *t = arg;
     struct err err;
-    if (take_files(t, &err) < 0)
+    if (take_note(t, &err) < 0 || take_files(t, &err) < 0)
         backup_job_fail(&t->job, &err);
 }
 
@@ -365,12 +379,11 @@ static void take_step(void *arg, const struct step_row *row, const struct err *f
 static int take_describe(struct taking *t, struct err *err) {
     const struct machine_row *m = &t->live->row;
     json_t *config DEFER(json_decrefp) = live_image_text(t->live);
-    json_t *details DEFER(json_decrefp) = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:O}", "kind", m->kind, "image", m->image, "mem",
-        (json_int_t)m->mem_bytes, "cpus", (json_int_t)m->cpu_milli, "pids", (json_int_t)m->pids,
-        "disk", (json_int_t)m->disk_bytes, "taint", taint_of(t->live), "config", config);
-    t->row.details = details ? json_dumps(details, JSON_COMPACT) : NULL;
-    return t->row.details ? 0 : err_set(err, ERR_INTERNAL, "cannot describe the machine");
+    t->details = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:O}", "kind", m->kind, "image",
+                           m->image, "mem", (json_int_t)m->mem_bytes, "cpus",
+                           (json_int_t)m->cpu_milli, "pids", (json_int_t)m->pids, "disk",
+                           (json_int_t)m->disk_bytes, "taint", taint_of(t->live), "config", config);
+    return t->details ? 0 : err_set(err, ERR_INTERNAL, "cannot describe the machine");
 }
 
 static int take_fill(struct taking *t, struct err *err) {

@@ -34,6 +34,7 @@ struct image_adoption {
     struct image_below below; /* images below it */
     int merged, presets;      /* files of the machine, and preset files of the image below */
     bool imported;            /* a layer of an archive, not of a machine */
+    bool lent;                /* it uses the host's /usr */
     uint64_t claimed;         /* disk space that the worker process reported */
     uint64_t beneath;         /* disk space of the images below */
     bool beneath_known;
@@ -99,6 +100,8 @@ static int put_records(const struct image_adoption *a, int tree) {
     int r = put_text(tree, "image.json", a->json);
     if (r == 0 && a->below.count)
         r = put_text(tree, "below", text);
+    if (r == 0 && a->lent)
+        r = put_text(tree, IMAGE_LENT, "");
     if (r == 0 && unlinkat(tree, "spool", AT_REMOVEDIR) < 0)
         r = -errno;
     return r;
@@ -289,6 +292,7 @@ static int adopt_begin(struct image_job *j, struct err *err) {
                                  .merged = TAKE_FD(j->merged),
                                  .presets = -1,
                                  .imported = j->layered != NULL,
+                                 .lent = j->lent,
                                  .claimed = (uint64_t)disk,
                                  .beneath = below.disk,
                                  .beneath_known = below.known,

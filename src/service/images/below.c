@@ -22,6 +22,11 @@ int image_below_of(const struct service *s, const char *id, struct image_below *
     return images < 0 ? images : image_below_read(images, id, ret);
 }
 
+bool image_uses_host(const struct service *s, const char *image) {
+    int images DEFER_CLOSE = images_open(s);
+    return strcmp(image, "host") == 0 || (images >= 0 && image_is_lent(images, image));
+}
+
 /* ---- use ---- */
 
 bool image_job_needs(const struct service *s, const char *id) {
@@ -150,7 +155,7 @@ int image_job_choose_base(struct image_job *j, struct err *err) {
     struct layers *stack DEFER_FREE = malloc(sizeof(*stack));
     struct image_below below;
     j->below.count = 0;
-    if (!j->live->image || !image_id_valid(id))
+    if (!j->live->image || !image_id_valid(id) || image_uses_host(j->service, id))
         return 0;
     if (!stack)
         return err_set(err, ERR_LIMIT, "out of memory");

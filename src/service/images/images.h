@@ -69,10 +69,15 @@ struct image_events {
 
 /*
  * Starts the import of an image archive, or returns NULL with *err. name NULL: the start of the id
- * is the name. layered: the archive is in the order that keeps its layers (images/layered.h).
+ * is the name.
  */
+enum image_above {
+    IMAGE_ABOVE_NOTHING,
+    IMAGE_ABOVE_LAYERS, /* the archive is in the order that keeps its layers (images/layered.h) */
+    IMAGE_ABOVE_HOST,   /* its /usr has only what differs from the host's */
+};
 struct image_job *service_image_import(struct service *s, const struct caller *who,
-                                       const char *name, bool layered,
+                                       const char *name, enum image_above above,
                                        const struct image_events *events, struct err *err);
 /*
  * Passes bytes of the archive to an import. Returns the number of bytes taken. last: no bytes

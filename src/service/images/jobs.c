@@ -344,9 +344,9 @@ int image_job_start_worker(struct image_job *j, struct err *err) {
         loop_watch_new(s->loop, j->archive, 0, archive_room, j, &j->archive_watch, err) < 0)
         return -1;
     j->asking++;
-    const struct machine_unpack what = {.name = j->staging,
-                                        .disk_bytes = worker_room(j),
-                                        .below = j->below.count ? j->below.ids[0] : NULL};
+    const char *below = j->lent ? "host" : j->below.count ? j->below.ids[0] : NULL;
+    const struct machine_unpack what = {
+        .name = j->staging, .disk_bytes = worker_room(j), .below = below};
     s->driver->unpack(s->host, &what, j->worker_fds[0], j->worker_fds[1], image_job_begun, j);
     return 0;
 }
@@ -368,15 +368,16 @@ static int begin_layered(struct image_job *j, struct err *err) {
 }
 
 struct image_job *service_image_import(struct service *s, const struct caller *who,
-                                       const char *name, bool layered,
+                                       const char *name, enum image_above above,
                                        const struct image_events *events, struct err *err) {
     if (allow(who, SCOPE_RUN, err) < 0)
         return NULL;
     struct image_job *j = image_job_new(s, who, IMAGE_IMPORT, events, err);
     if (!j)
         return NULL;
+    j->lent = above == IMAGE_ABOVE_HOST;
     if (image_job_fill_row(j, name, "import", err) == 0 &&
-        (layered ? begin_layered(j, err) : image_job_begin_unpack(j, err)) == 0)
+        (above == IMAGE_ABOVE_LAYERS ? begin_layered(j, err) : image_job_begin_unpack(j, err)) == 0)
         return j;
     image_job_free(j);
     return NULL;

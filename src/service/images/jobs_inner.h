@@ -41,6 +41,7 @@ struct image_job {
                                       a row in the database; it is not deleted meanwhile */
     int merged;                    /* the files of the machine, if the image is a layer; -1: none */
     struct image_layered *layered; /* an import of several layers, or NULL */
+    bool lent;                     /* the image is to use the host's /usr */
     bool unverified;               /* its layer must not become an image yet */
     char layer[72];                /* digest of the layer that is being imported; empty: none */
     struct loop_call later;

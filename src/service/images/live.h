@@ -38,6 +38,8 @@ int image_find(struct service *s, const struct caller *who, const char *ref, str
                struct err *err);
 /* True if the tree of the image or its sealed file exists. */
 bool image_is_whole(const struct service *s, const char *id);
+/* True for "host", and for an image that uses the host's /usr (base/image_below.h). */
+bool image_uses_host(const struct service *s, const char *image);
 /*
  * Opens the directory of an image from which presets (hosts that package tools need) are read.
  * Returns -1 and sets errno if that fails.

@@ -284,7 +284,8 @@ static void next(struct service *s) {
 void seal_want(struct service *s, const char *name, const char *id) {
     struct seal_want **last = &s->images->seal_wants;
     struct image_below below;
-    if (s->images->seals_off || image_is_step(name) || image_below_of(s, id, &below) != 0)
+    if (s->images->seals_off || image_is_step(name) || image_uses_host(s, id) ||
+        image_below_of(s, id, &below) != 0)
         return;
     if (below.count)
         id = below.ids[below.count - 1];

@@ -46,10 +46,19 @@ int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLA
 
 /*
  * Like layers_view(), for the spawner itself: opens root and /usr of the layers; ret_dirs[1] is -1
- * if the root contains /usr.
+ * if the root contains /usr. ret_usr: also what is below that /usr; or NULL. The caller closes the
+ * descriptors.
  */
+struct layers_usr;
 int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
-                     struct err *err);
+                     struct layers_usr *ret_usr, struct err *err);
+
+/* What a machine changed in the host's /usr: that directory, and the layers above it. */
+struct layers_usr {
+    int base;                   /* -1: the machine does not use it */
+    int uppers[LAYERS_MAX + 1]; /* topmost first */
+    size_t count;
+};
 
 /* What a machine changed in an image: its merged files, and the layers that contain changes. */
 struct layers_changes {

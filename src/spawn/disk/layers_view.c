@@ -72,10 +72,39 @@ static int open_image_uppers(struct spawner *s, const struct box *box, const str
     return 0;
 }
 
-/* changes: also opens the layers that differ from the image `m->text`; NULL: only the view. */
+/* Opens a directory through a mount of its own, so that ".." leads nowhere. */
+static int open_apart(int dir) {
+    int mount DEFER_CLOSE = mount_clone(dir, "");
+    int r = mount < 0 ? mount : mount_shelve(mount);
+    return r < 0 ? r : dir_open(mount, ".");
+}
+
+/* Opens the directories that the /usr of a stack consists of. */
+static int open_usr(const struct stack *stack, struct layers_usr *ret) {
+    int r = ret->base = open_apart(stack->image->usr);
+    for (size_t i = 0; r >= 0 && i < stack->count; i++) {
+        char name[24];
+        snprintf(name, sizeof(name), "%" PRIu32 "/U", stack->layers[i].number);
+        r = dir_open(stack->disks[stack->layers[i].disk], name);
+        if (r >= 0)
+            ret->uppers[ret->count++] = r;
+    }
+    if (r >= 0 && stack->image->usr_over >= 0 && (r = open_apart(stack->image->usr_over)) >= 0)
+        ret->uppers[ret->count++] = r;
+    return r < 0 ? r : 0;
+}
+
+static void usr_close(struct layers_usr *u) {
+    while (u->count)
+        close(u->uppers[--u->count]);
+    close_fd(&u->base);
+}
+
+/* changes: also opens the layers that differ from the image `m->text`; or NULL. usr: see layers.h.
+ */
 static int view_stack(struct spawner *s, const struct box *box, const struct plan_message *m,
-                      const char *text, struct layers_changes *changes, int ret_dirs[2],
-                      struct err *err) {
+                      const char *text, struct layers_changes *changes, struct layers_usr *usr,
+                      int ret_dirs[2], struct err *err) {
     struct image old DEFER(layers_image_closep) = IMAGE_NONE;
     struct stack stack = STACK_NONE;
     struct layers layers;
@@ -98,9 +127,14 @@ static int view_stack(struct spawner *s, const struct box *box, const struct pla
         if (r < 0)
             err_num(err, r, "cannot open the layers of machine '%s'", box->id);
     }
+    if (r == 0 && usr && box_has_usr(box) && (r = open_usr(&stack, usr)) < 0)
+        err_num(err, r, "cannot open the layers of /usr of machine '%s'", box->id);
     layers_stack_clear(s, &stack);
-    if (r < 0)
+    if (r < 0) {
+        if (usr)
+            usr_close(usr);
         return -1;
+    }
     mount_shelve(ret_dirs[0]);
     if (ret_dirs[1] >= 0)
         mount_shelve(ret_dirs[1]);
@@ -108,9 +142,9 @@ static int view_stack(struct spawner *s, const struct box *box, const struct pla
 }
 
 int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
-                     struct err *err) {
+                     struct layers_usr *ret_usr, struct err *err) {
     struct box *box = layers_live_box(s, machine, err);
-    return box ? view_stack(s, box, NULL, stack, NULL, ret_dirs, err) : -1;
+    return box ? view_stack(s, box, NULL, stack, NULL, ret_usr, ret_dirs, err) : -1;
 }
 
 static void changes_close(struct layers_changes *c) {
@@ -129,7 +163,7 @@ int layers_open_changes(struct spawner *s, const struct plan_message *m, struct 
     if (box_has_usr(box))
         return err_set(err, ERR_UNSUPPORTED, "machine '%s' has no image that a layer can be above",
                        box->id);
-    int r = view_stack(s, box, m, m->plan.stack, ret, dirs, err);
+    int r = view_stack(s, box, m, m->plan.stack, ret, NULL, dirs, err);
     ret->root = dirs[0];
     if (r < 0)
         changes_close(ret);
@@ -158,7 +192,7 @@ int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], stru
         return layers_clone_named(s, m->text, ret_dirs, 1, err) < 0 ? -1 : 1;
     if (disk)
         return view_disk(s, box, ret_dirs, err);
-    if (view_stack(s, box, NULL, m->plan.stack, NULL, ret_dirs, err) < 0)
+    if (view_stack(s, box, NULL, m->plan.stack, NULL, NULL, ret_dirs, err) < 0)
         return -1;
     /* The root contains /usr, so there is no second directory: return an empty one. */
     if (ret_dirs[1] < 0)

@@ -168,6 +168,13 @@ static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, ch
         r = lowers_add(ret, dir_open_path(s->disks[s->layers[i].disk], name));
     }
     ret->dirs = ret->count;
+    if (r == 0 && !root && image->usr_over >= 0) {
+        ret->loose = ret->count;
+        r = lowers_add_loose(maker, ret, image->usr_over, s->userns);
+        if (r == 0 && over >= 0)
+            r = lowers_add_loose(maker, ret, over, s->userns);
+        return r < 0 ? r : lowers_add_loose(maker, ret, image->usr, s->userns);
+    }
     /*
      * Clone the mount: the box's mount table shows the path of a layer, which is "/" for a clone.
      */

@@ -69,9 +69,9 @@ static const char base_name[] = "base", base_beside[] = "base.new";
  * Records the version of the host's packages beside the saved layers, before the first layer is
  * synced.
  */
-static int note_base(const struct box *box, int disk) {
+static int note_base(const struct spawner *s, const struct box *box, int disk) {
     char old[IMAGE_ID_SIZE] = "";
-    const char *base = box->drifted ? "drifted" : box->image_key;
+    const char *base = box->drifted ? "drifted" : box->lent ? s->image.key : box->image_key;
     if (!box_has_usr(box) ||
         (read_file_at(disk, base_name, old, sizeof(old)) > 0 && strcmp(old, base) == 0))
         return 0;
@@ -124,7 +124,7 @@ int saved_copy(struct spawner *s, const struct plan_message *m, struct undertake
                        "and the directory of saved layers to copy it to");
     uint32_t into = (uint32_t)m->layer;
     int disk DEFER_CLOSE = open_disk(s, m->text, true);
-    int there = disk < 0 ? disk : note_base(box, disk);
+    int there = disk < 0 ? disk : note_base(s, box, disk);
     if (there == 0)
         there = duplicate_done(disk, into);
     if (there < 0)

@@ -194,13 +194,27 @@ static int open_layers(struct spawner *s, const char *key, struct image *image, 
     return 0;
 }
 
+/* The image is lent the host's /usr, below its own. */
+static int lend_usr(const struct spawner *s, struct image *image, struct err *err) {
+    image->usr_over = dir_open_path(image->skeleton, "usr");
+    image->usr = s->image.usr < 0 ? -1 : fcntl(s->image.usr, F_DUPFD_CLOEXEC, 3);
+    if (s->image.usr_dirs >= 0)
+        image->usr_dirs = fcntl(s->image.usr_dirs, F_DUPFD_CLOEXEC, 3);
+    return image->usr_over < 0 || image->usr < 0 || (s->image.usr_dirs >= 0 && image->usr_dirs < 0)
+               ? err_set(err, ERR_INTERNAL,
+                         "image '%.14s' is above the host's files, which cannot be opened",
+                         image->key)
+               : 0;
+}
+
 int sealed_image(struct spawner *s, const char *key, struct image *ret, struct err *err) {
     if (!image_id_valid(key))
         return image_open_key(s->store, s->host, key, s->image.base, ret, err);
     struct image image = IMAGE_NONE;
     image.base = s->image.base;
     snprintf(image.key, sizeof(image.key), "%s", key);
-    if (open_layers(s, key, &image, err) < 0) {
+    if (open_layers(s, key, &image, err) < 0 ||
+        (image_is_lent(s->store, key) && lend_usr(s, &image, err) < 0)) {
         image_close(&image);
         return -1;
     }

@@ -493,7 +493,9 @@ void image_close(struct image *image) {
         close(image->usr);
     if (image->usr_dirs >= 0)
         close(image->usr_dirs);
+    if (image->usr_over >= 0)
+        close(image->usr_over);
     while (image->over_count)
         close(image->over[--image->over_count]);
-    image->skeleton = image->usr = image->usr_dirs = -1;
+    image->skeleton = image->usr = image->usr_dirs = image->usr_over = -1;
 }

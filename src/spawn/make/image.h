@@ -26,6 +26,7 @@ struct image {
     size_t over_count;
     int usr;      /* descriptor of the host's /usr; -1: the image contains its own /usr */
     int usr_dirs; /* rootless: copies of /usr's directories that belong to the box; else -1 */
+    int usr_over; /* what an image that is lent the host's /usr has in it; else -1 */
     /* added to user ids on disk: 0, or for a rootless spawner the start of its user's id range */
     uid_t base;
 };
@@ -36,7 +37,7 @@ struct image {
  */
 int image_open(int store, int host, uid_t base, struct image *ret, struct err *err);
 
-#define IMAGE_NONE ((struct image){.skeleton = -1, .usr = -1, .usr_dirs = -1})
+#define IMAGE_NONE ((struct image){.skeleton = -1, .usr = -1, .usr_dirs = -1, .usr_over = -1})
 
 /* Opens an older build of the image `host` by its key. */
 int image_open_key(int store, int host, const char *key, uid_t base, struct image *ret,

@@ -189,7 +189,7 @@ int making_read_stack(struct spawner *s, const struct box *box, char ret[LAYERS_
                       struct err *err) {
     char name[64];
     /* A new box has only its image as a layer, and no file that lists layers. */
-    uint32_t first = box_has_usr(box) ? LAYER_FIRST : LAYER_FIRST + 1;
+    uint32_t first = image_id_valid(box->image_key) ? LAYER_FIRST + 1 : LAYER_FIRST;
     stack_name(box, box->layer, name);
     ssize_t n = read_file_at(s->boxes, name, ret, LAYERS_TEXT_SIZE);
     if (n >= 0)
@@ -320,8 +320,10 @@ int making_order(const struct making *m, const struct plan *plan, struct err *er
     size_t n = ORDER_GRANTS + plan->grant_count;
     if (plan_is_restacked(plan)) {
         fds[n++] = m->berth.root.root;
-        if (m->berth.root.usr >= 0)
+        if (m->berth.root.usr >= 0) {
             fds[n++] = m->berth.root.usr;
+            snprintf(filled.image, sizeof(filled.image), "host"); /* tells it of the /usr */
+        }
         for (size_t i = 1; i < DISKS && m->berth.root.held[i] >= 0; i++)
             fds[n++] = m->berth.root.held[i];
     }

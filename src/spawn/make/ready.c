@@ -113,7 +113,7 @@ static int start_one(struct spawner *s, struct ready *r, const struct plan *plan
     }
     box_enter(box, m);
     if (image_id_valid(plan->image))
-        snprintf(box->image_key, sizeof(box->image_key), "%s", plan->image);
+        box_take_image(s, box, plan->image);
     *r = (struct ready){box, m};
     return make_one(s, r, plan, err);
 }
