@@ -84,6 +84,37 @@ int backup_clean(const struct service *s, const char *machine, const struct back
  */
 void backup_host_state(char ret[SHA256_HEX]);
 
+/* ---- archive.c: all of it blocks ---- */
+
+struct backup_archive {
+    int dir, packs;
+    char name[SHA256_HEX]; /* of the manifest */
+    struct buf text;       /* the manifest */
+    struct manifest manifest;
+    bool *skip;                   /* packs that are left out; NULL: none */
+    const char *last, *last_name; /* after the packs come the manifest and this text; or NULL */
+    struct buf out;               /* bytes that nobody has taken */
+    bool at_end;                  /* `out` has the last of them */
+    uint32_t at;                  /* the next pack */
+    int fd;                       /* the pack that is being read; -1: none */
+    uint64_t size, left;          /* of that pack */
+};
+#define BACKUP_ARCHIVE                                                   \
+    (struct backup_archive) {                                            \
+        .dir = -1, .packs = -1, .fd = -1, .text = BUF(MANIFEST_MAX + 1), \
+        .out = BUF(MANIFEST_MAX + (4 << 20))                             \
+    }
+
+/* Opens the files of a backup, which must all exist. */
+int backup_archive_open(struct backup_archive *a, const struct service *s,
+                        const struct backup_row *row, struct err *err);
+int backup_archive_text(struct backup_archive *a, const char *name, const void *text, size_t n,
+                        struct err *err);
+int backup_archive_manifest(struct backup_archive *a, struct err *err);
+/* Adds about a mebibyte to a->out. */
+int backup_archive_read(struct backup_archive *a, struct err *err);
+void backup_archive_done(struct backup_archive *a);
+
 /* ---- intake.c: the stream of carrel-image becomes files. All of it blocks. ---- */
 
 struct backup_intake {

@@ -22,11 +22,6 @@
 #include "store/images.h"
 #include "store/taints.h"
 
-enum { PIECE = 1 << 20, FEED_BUF = 2 * PIECE };
-
-/* The files of the archive, in their order. Numbers from MARK + 1 on are packs. */
-enum { SEND_MARK, SEND_MANIFEST, SEND_IMAGE, SEND_PACKS };
-
 #define DRIFTED                                                                                   \
     "the backup was made of a machine that uses this host's /usr (image host), and the packages " \
     "of the host are not the same as then: programs may be missing or have other versions"
@@ -36,16 +31,9 @@ struct restoring {
     struct backup_row row;
     char *name; /* of the new machine, or NULL */
     json_t *details;
-    int dir, packs;
-    struct buf text; /* of the manifest */
-    struct manifest manifest;
-    uint32_t at;   /* the next file to send */
-    int fd;        /* the pack that is being sent; -1: none */
-    uint64_t left; /* bytes of it */
-    char *image_json;
-    struct buf out; /* bytes of the archive that the import has not taken */
-    size_t sent;    /* of `out` */
-    bool at_end, reads, import_over;
+    struct backup_archive archive;
+    size_t sent; /* of archive.out */
+    bool reads, import_over;
     bool drifted; /* the host has other packages than when the backup was made */
     struct image_job *import;
     char image[IMAGE_ID_SIZE], image_name[IMAGE_NAME_SIZE];
@@ -54,14 +42,9 @@ struct restoring {
 };
 
 static void restore_free(struct restoring *r) {
-    close_fd(&r->fd);
-    close_fd(&r->dir);
-    close_fd(&r->packs);
-    buf_done(&r->text);
-    buf_done(&r->out);
+    backup_archive_done(&r->archive);
     json_decref(r->details);
     backup_row_done(&r->row);
-    free(r->image_json);
     free(r->name);
     free(r);
 }
@@ -76,86 +59,11 @@ static void restore_over(struct restoring *r, const struct machine_view *view) {
 
 /* ---- the archive; on a worker thread ---- */
 
-static int put_head(struct restoring *r, const char *name, uint64_t size, struct err *err) {
-    struct tar_entry *e DEFER_FREE = xnew(struct tar_entry);
-    uint8_t head[TAR_HEAD_MAX];
-    *e = (struct tar_entry){.kind = TAR_FILE, .mode = 0644, .size = size};
-    snprintf(e->path, sizeof(e->path), "%s", name);
-    return buf_add(&r->out, head, tar_put(head, e)) ? 0 : err_set(err, ERR_LIMIT, "out of memory");
-}
-
-static int put_padding(struct restoring *r, uint64_t size, struct err *err) {
-    static const uint8_t zeros[2 * TAR_BLOCK];
-    return buf_add(&r->out, zeros, tar_padding(size)) ? 0
-                                                      : err_set(err, ERR_LIMIT, "out of memory");
-}
-
-static int put_text(struct restoring *r, const char *name, const void *text, size_t n,
-                    struct err *err) {
-    return put_head(r, name, n, err) < 0 || !buf_add(&r->out, text, n) || put_padding(r, n, err) < 0
-               ? err_set(err, ERR_LIMIT, "out of memory")
-               : 0;
-}
-
-static int begin_pack(struct restoring *r, uint32_t i, struct err *err) {
-    char hash[SHA256_HEX], name[SHA256_HEX + 16];
-    struct stat st;
-    r->fd = backup_pack_open(r->packs, &r->manifest, i, hash, err);
-    if (r->fd < 0)
-        return -1;
-    if (fstat(r->fd, &st) < 0 || st.st_size <= 0 || st.st_size > PACKFILE_MAX)
-        return err_set(err, ERR_INVALID, "pack '%s' of the backup is damaged", hash);
-    snprintf(name, sizeof(name), "packs/%s", hash);
-    r->left = (uint64_t)st.st_size;
-    return put_head(r, name, r->left, err);
-}
-
-static int put_pack(struct restoring *r, struct err *err) {
-    char *piece DEFER_FREE = xmalloc(PIECE);
-    ssize_t n = read(r->fd, piece, r->left < PIECE ? (size_t)r->left : PIECE);
-    if (n <= 0)
-        return n < 0 && errno == EINTR ? 0 : err_sys(err, "cannot read a pack of the backup");
-    if (!buf_add(&r->out, piece, (size_t)n))
-        return err_set(err, ERR_LIMIT, "out of memory");
-    r->left -= (uint64_t)n;
-    if (r->left)
-        return 0;
-    struct stat st;
-    int size = fstat(r->fd, &st);
-    close_fd(&r->fd);
-    return size < 0 ? err_sys(err, "cannot read a pack of the backup")
-                    : put_padding(r, (uint64_t)st.st_size, err);
-}
-
-static int put_next(struct restoring *r, struct err *err) {
-    static const uint8_t zeros[2 * TAR_BLOCK];
-    char name[SHA256_HEX + 16];
-    if (r->fd >= 0)
-        return put_pack(r, err);
-    uint32_t at = r->at++;
-    switch (at) {
-    case SEND_MARK:
-        return put_text(r, "carrel-packs", "1\n", 2, err);
-    case SEND_MANIFEST:
-        snprintf(name, sizeof(name), "manifests/%s", r->row.manifest);
-        return put_text(r, name, r->text.data, r->text.len, err);
-    case SEND_IMAGE:
-        return put_text(r, "image.json", r->image_json, strlen(r->image_json), err);
-    default:
-        if (at - SEND_PACKS < r->manifest.pack_count)
-            return begin_pack(r, at - SEND_PACKS, err);
-        r->at_end = true;
-        return buf_add(&r->out, zeros, sizeof(zeros)) ? 0
-                                                      : err_set(err, ERR_LIMIT, "out of memory");
-    }
-}
-
 static void restore_read(void *arg) {
     struct restoring *r = arg;
     struct err err;
-    while (!r->at_end && r->out.len < PIECE && !r->job.failed)
-        if (put_next(r, &err) < 0)
-            backup_job_fail(&r->job, &err);
+    if (backup_archive_read(&r->archive, &err) < 0)
+        backup_job_fail(&r->job, &err);
 }
 
 /* NULL: the backup has all files of /usr. */
@@ -164,16 +72,18 @@ static const char *restore_host(const struct restoring *r) {
 }
 
 static int restore_files(struct restoring *r, struct err *err) {
+    struct backup_archive *a = &r->archive;
     json_t *json DEFER(json_decrefp) =
         json_pack("{s:[{s:s, s:[]}], s:O}", "layers", "manifest", r->row.manifest, "packs", "image",
                   json_object_get(r->details, "config"));
-    r->dir = backup_dir_open(r->job.service, r->row.machine, err);
-    r->packs = r->dir < 0 ? -1 : backup_packs_open(r->dir, err);
-    if (r->packs < 0 || backup_manifest(r->dir, &r->row, &r->text, &r->manifest, err) < 0 ||
-        backup_packs_exist(r->packs, &r->manifest, err) < 0)
-        return -1;
-    r->image_json = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    return r->image_json ? 0 : err_set(err, ERR_INTERNAL, "the record of the backup is damaged");
+    char *text DEFER_FREE = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    if (!text)
+        return err_set(err, ERR_INTERNAL, "the record of the backup is damaged");
+    return backup_archive_open(a, r->job.service, &r->row, err) < 0 ||
+                   backup_archive_text(a, "carrel-packs", "1\n", 2, err) < 0 ||
+                   backup_archive_manifest(a, err) < 0
+               ? -1
+               : backup_archive_text(a, "image.json", text, strlen(text), err);
 }
 
 static void restore_open(void *arg) {
@@ -236,13 +146,14 @@ static void restore_was_read(void *arg) {
 /* The import takes bytes, or `room` is called later. */
 static void restore_feed(void *arg) {
     struct restoring *r = arg;
+    struct backup_archive *a = &r->archive;
     if (r->reads || !r->import)
         return;
-    r->sent += image_feed(r->import, r->out.data ? r->out.data + r->sent : "", r->out.len - r->sent,
-                          r->at_end);
-    if (r->sent < r->out.len || r->at_end)
+    r->sent += image_feed(r->import, a->out.data ? a->out.data + r->sent : "", a->out.len - r->sent,
+                          a->at_end);
+    if (r->sent < a->out.len || a->at_end)
         return;
-    buf_drop(&r->out, r->out.len);
+    buf_drop(&a->out, a->out.len);
     r->sent = 0;
     r->reads = true;
     loop_work(r->job.service->loop, restore_read, restore_was_read, r);
@@ -329,11 +240,7 @@ void service_backup_restore(struct service *s, const struct caller *who, const c
     struct err err;
     *r = (struct restoring){.job = {.service = s, .who = *who, .verb = "backup.restore"},
                             .name = q->as ? xstrdup(q->as) : NULL,
-                            .dir = -1,
-                            .packs = -1,
-                            .fd = -1,
-                            .text = BUF(MANIFEST_MAX + 1),
-                            .out = BUF(MANIFEST_MAX + FEED_BUF),
+                            .archive = BACKUP_ARCHIVE,
                             .done = done,
                             .arg = arg};
     if (allow(who, SCOPE_RUN, &err) == 0 && backup_find(s, who, id, &r->row, &err) == 0) {
