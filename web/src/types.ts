@@ -155,6 +155,21 @@ export interface Port {
   public?: boolean;
 }
 
+export interface ChangeSet {
+  id: string;
+  machine: string;
+  machine_name?: string;
+  path: string;
+  slice?: string; // path in the machine of the grant
+  kind?: string;
+  home?: string;
+  ref?: string;
+  sha256: string;
+  created: string;
+  state?: "pending" | "returned" | "shipped" | "undone" | "superseded" | "dropped";
+  instead?: string; // the change set that supersedes it
+}
+
 export interface AuditRecord {
   seq: number;
   time: number;

@@ -1,11 +1,11 @@
 // Review: what machines want to hand over, and the decision about it.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { jsonLines } from "../api";
+import { api, at, listAll } from "../api";
 import { machineName, machines, machinesWatch } from "../machines";
-import { order, reviewsRead } from "../orders";
+import { order, type Review, reviewsRead } from "../orders";
 import { go, href } from "../router";
 import { sessionRefresh, who } from "../session";
-import type { AuditRecord, HostEvent } from "../types";
+import type { ChangeSet, HostEvent } from "../types";
 import { Act, Badge, Empty, Field, Loading, Problem } from "../ui/basics";
 import { FormDialog, openDialog } from "../ui/dialog";
 import { ago, shown } from "../ui/format";
@@ -16,78 +16,32 @@ import { toast } from "../ui/toast";
 import { ChangeSetView } from "./review_set";
 import "./review.css";
 
-interface Detail {
-  changeset?: string;
-  sha256?: string;
-  name?: string; // of the machine
-  path?: string;
-  slice?: string;
-  kind?: string;
-  home?: string;
-  ref?: string;
-}
-
-interface Known extends Detail {
-  changeset: string;
-  machine: string;
-  time: number;
-  state: "pending" | "returned" | "shipped" | "undone";
-  instead?: Known; // a newer freeze of the same, or one with the same content that was decided about
-}
-
 const REFRESH_MS = 3000;
-const RECORDS_MAX = 1000; // of the journal that are read: some 500 freezes
-
-const isOpen = (row: Known) => row.state === "pending" || row.state === "returned";
-
-/** Nobody needs to decide about a change set that was frozen again, or whose content was shipped. */
-function findObsolete(all: Iterable<Known>): void {
-  const last = new Map<string, Known>(); // by machine and directory
-  for (const row of all) {
-    const key = `${row.machine} ${row.slice ?? row.path ?? row.sha256}`;
-    const before = last.get(key);
-    if (before && !isOpen(before) && isOpen(row) && before.sha256 === row.sha256) {
-      row.instead = before;
-      continue;
-    }
-    if (before && isOpen(before)) before.instead = row;
-    last.set(key, row);
-  }
-}
+const WAIT_MAX = 10_000; // change sets in the list, as many rows as a table takes at ease
+const DECIDED_MAX = 200; // newest ones that need no decision any more
 
 interface Sets {
-  rows: Known[];
-  cut: boolean; // there may be older ones
+  rows: ChangeSet[];
+  cut: boolean; // older ones were decided about
 }
 
-/** The change sets, newest first, with what the journal says about them. */
+/** The change sets that wait for a decision, and the newest of those that do not, newest first. */
 async function known(): Promise<Sets> {
-  const all = new Map<string, Known>();
-  let records = 0;
-  for await (const r of jsonLines<AuditRecord>("GET", `/v1/audit?verb=review&tail=${RECORDS_MAX}`)) {
-    records++;
-    const detail = (r.detail ?? {}) as Detail;
-    if (r.verb === "review.return")
-      for (const row of all.values()) if (row.machine === r.machine && row.state === "pending") row.state = "returned";
-    if (!detail.changeset) continue;
-    const row = all.get(detail.changeset);
-    if (r.verb === "review.freeze")
-      all.set(detail.changeset, { ...detail, changeset: detail.changeset, machine: r.machine ?? "", time: r.time, state: "pending" });
-    else if (r.verb === "review.drop") all.delete(detail.changeset);
-    else if (row && r.kind === "result") row.state = r.verb === "review.ship" ? "shipped" : "undone";
-  }
-  findObsolete(all.values());
-  return { rows: [...all.values()].reverse(), cut: records >= RECORDS_MAX };
+  const [waiting, decided] = await Promise.all([
+    listAll<ChangeSet>("/v1/changesets", "changesets", { limit: 1000 }, WAIT_MAX),
+    api.get<{ changesets: ChangeSet[]; next?: string }>("/v1/changesets", { state: "shipped,undone", limit: DECIDED_MAX }),
+  ]);
+  const rows = [...waiting, ...decided.changesets].sort((x, y) => y.created.localeCompare(x.created));
+  return { rows, cut: !!decided.next || waiting.length >= WAIT_MAX };
 }
 
 const isReview = (e: HostEvent) => e.type.startsWith("changeset.");
 
 /** What a change set is of, in the machine and on the host. */
-function subjectOf(k: Detail): string {
-  const at = shown(k.slice ?? k.path ?? "");
+function subjectOf(k: ChangeSet): string {
+  const path = shown(k.slice || k.path);
   if (k.kind === "repo") return `repository ${shown(k.home ?? "")}${k.ref ? ` (${shown(k.ref)})` : ""}`;
-  if (k.home) return `${at} of ${shown(k.home)}`;
-  return at || "—";
+  return k.home ? `${path} of ${shown(k.home)}` : path;
 }
 
 /** Without the command nobody reads or writes the owner's files, so there is nothing to compare with. */
@@ -105,14 +59,14 @@ function NeedsCommand() {
   );
 }
 
-const kinds = { pending: "warn", returned: "", shipped: "good", undone: "" };
+const kinds: Record<string, string> = { pending: "warn", shipped: "good" };
 
-const columns: Column<Known>[] = [
-  { title: "Machine", width: "minmax(8rem, 2fr)", show: (k) => <strong>{k.name ? shown(k.name) : machineName(k.machine)}</strong> },
+const columns: Column<ChangeSet>[] = [
+  { title: "Machine", width: "minmax(8rem, 2fr)", show: (k) => <strong>{k.machine_name ? shown(k.machine_name) : machineName(k.machine)}</strong> },
   { title: "Directory or repository", width: "minmax(8rem, 4fr)", show: (k) => <span title={subjectOf(k)}>{subjectOf(k)}</span> },
-  { title: "Change set", width: "10rem", wide: true, show: (k) => k.changeset },
-  { title: "State", width: "6rem", show: (k) => <Badge kind={kinds[k.state]}>{k.state}</Badge> },
-  { title: "Frozen", width: "7rem", wide: true, show: (k) => ago(k.time) },
+  { title: "Change set", width: "10rem", wide: true, show: (k) => k.id },
+  { title: "State", width: "6rem", show: (k) => <Badge kind={kinds[k.state ?? ""] ?? ""}>{k.state}</Badge> },
+  { title: "Frozen", width: "7rem", wide: true, show: (k) => ago(k.created) },
 ];
 
 function Freeze() {
@@ -137,8 +91,7 @@ function Freeze() {
 
 function ReviewList() {
   useEffect(machinesWatch, []);
-  const { data: all, error } = useLoad(known, [], isReview);
-  const data = all?.rows.filter((k) => !k.instead);
+  const { data, error } = useLoad(known, [], isReview);
   return (
     <>
       <div class="bar"><h1>Review</h1></div>
@@ -146,13 +99,13 @@ function ReviewList() {
       <Freeze />
       <Problem error={error} />
       {!data && !error && <Loading />}
-      {data?.length === 0 && <Empty>No change set was frozen yet.</Empty>}
-      {data && data.length > 0 && (
-        <Table label="Change sets" rows={data} columns={columns} id={(k) => k.changeset} open={(k) => go(["review", k.changeset])} />
+      {data?.rows.length === 0 && <Empty>No change set was frozen yet.</Empty>}
+      {data && data.rows.length > 0 && (
+        <Table label="Change sets" rows={data.rows} columns={columns} id={(k) => k.id} open={(k) => go(["review", k.id])} />
       )}
-      {all?.cut && (
-        <p class="warning" role="status">
-          Only the newest {RECORDS_MAX} records of reviews were read. For older change sets: <code>carrel audit --verb review</code>
+      {data?.cut && (
+        <p class="soft" role="status">
+          There are older change sets that were shipped or undone: <code>carrel ship --ls --all</code>
         </p>
       )}
     </>
@@ -187,15 +140,39 @@ function press(selector: string): void {
   document.activeElement?.closest(".file")?.querySelector<HTMLElement>(selector)?.click();
 }
 
-function Obsolete({ row }: { row: Known | undefined }) {
-  if (!row?.instead) return null;
-  const link = <a href={href(["review", row.instead.changeset])}>{row.instead.changeset}</a>;
+/** The change set, and the one that supersedes it. */
+interface Found {
+  row: ChangeSet;
+  instead?: ChangeSet | undefined;
+}
+
+async function found(id: string): Promise<Found> {
+  const row = await api.get<ChangeSet>(at`/v1/changesets/${id}`);
+  if (!row.instead) return { row };
+  const instead = await api.get<ChangeSet>(at`/v1/changesets/${row.instead}`).catch(() => undefined); // it may be deleted
+  return { row, instead };
+}
+
+function Obsolete({ row, instead }: Found) {
+  if (!instead) return null;
+  const link = <a href={href(["review", instead.id])}>{instead.id}</a>;
+  const decided = instead.state === "shipped" || instead.state === "undone";
   return (
     <p class="warning" role="status">
-      {isOpen(row.instead) || row.instead.sha256 !== row.sha256
-        ? <>This directory was frozen again: {link} is newer.</>
-        : <>The same content was {row.instead.state} as {link}.</>}
+      {decided && instead.sha256 === row.sha256
+        ? <>The same content was {instead.state} as {link}.</>
+        : <>This directory was frozen again: {link} is newer.</>}
     </p>
+  );
+}
+
+function OneSet({ review, sides, first }: { review: Review; sides: boolean; first: boolean }) {
+  const { data } = useLoad(() => found(review.changeset), [review.changeset], isReview);
+  return (
+    <div>
+      {data && <Obsolete {...data} />}
+      <ChangeSetView review={review} state={data?.row.state} sides={sides} first={first} />
+    </div>
   );
 }
 
@@ -207,8 +184,6 @@ function ReviewOne({ subject }: { subject: string }) {
   const { data, error, reload } = useLoad(
     async (signal) => (began.current ? reviewsRead((await order({ machine: subject }, signal)).output) : undefined),
     [subject, began.current], undefined, 0, true);
-  const sets = useLoad(known, [], isReview);
-  const knownOf = (id: string) => sets.data?.rows.find((k) => k.changeset === id);
   const machine = data?.[0]?.machine ?? (subject.startsWith("m-") ? subject : "");
   const comment = () => openDialog((close) => <Comment machine={machine} close={close} />);
   useEffect(machinesWatch, []);
@@ -233,12 +208,7 @@ function ReviewOne({ subject }: { subject: string }) {
       <Problem error={error} />
       {began.current && !data && !error && <Loading />}
       {data?.length === 0 && <Empty>This machine has nothing to ship.</Empty>}
-      {data?.map((r, i) => (
-        <div key={r.changeset}>
-          <Obsolete row={knownOf(r.changeset)} />
-          <ChangeSetView review={r} state={knownOf(r.changeset)?.state} sides={sides} first={i === 0} />
-        </div>
-      ))}
+      {data?.map((r, i) => <OneSet key={r.changeset} review={r} sides={sides} first={i === 0} />)}
     </>
   );
 }

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { type Order, order, type Review, repositoryDiffs, type ReviewFile } from "../orders";
 import { who } from "../session";
+import type { ChangeSet } from "../types";
 import { Act, Badge } from "../ui/basics";
 import { DiffView } from "../ui/diff";
 import { FormDialog, openDialog } from "../ui/dialog";
@@ -109,7 +110,7 @@ function filesOf(review: Review): ReviewFile[] {
 
 interface SetProps {
   review: Review;
-  state: "pending" | "returned" | "shipped" | "undone" | undefined; // what the journal says; undefined: not known yet
+  state: ChangeSet["state"]; // undefined: not known yet
   sides: boolean;
   first: boolean; // the key S ships this one
 }
