@@ -88,6 +88,10 @@ int list_cursor(const char *text, uint64_t max, uint64_t *ret, struct err *err) 
     return err_remedy(err, "use `next` of the previous page, or leave the cursor out");
 }
 
+static bool is_door(const struct service *s, const struct machine_row *row) {
+    return row->state >= MACHINE_ENDING ? volume_served(s, row->id) : volume_serves(s, row->id);
+}
+
 int service_list(struct service *s, const struct caller *who, const struct list_request *r,
                  service_row_fn *row, void *arg, char ret_next[CURSOR_SIZE], struct err *err) {
     struct machine_filter filter = {
@@ -109,7 +113,7 @@ int service_list(struct service *s, const struct caller *who, const struct list_
     for (size_t i = 0; i < list.count; i++) {
         struct machine_view view;
         const struct live *l = map_get(&s->machines, list.rows[i].id);
-        if (volume_serves(s, list.rows[i].id))
+        if (is_door(s, &list.rows[i]))
             continue;
         if (l)
             live_view(l, &view);

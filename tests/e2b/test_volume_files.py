@@ -129,6 +129,57 @@ def test_files_are_served_also_when_the_owner_has_all_its_machines():
         daemon.stop()
 
 
+def held(volume, names):
+    """Uploads that are under way: each holds its volume."""
+    open_ones = []
+    for v in names:
+        c = http.client.HTTPConnection(volume.e2b.url.hostname, volume.e2b.url.port, timeout=60)
+        c.putrequest("PUT", f"/volumecontent/{v.id}/file?path=/held")
+        for name, value in {"Authorization": "Bearer " + v.token, "Content-Type": "application/octet-stream", "Content-Length": "6"}.items():
+            c.putheader(name, value)
+        c.endheaders(b"one")
+        open_ones.append(c)
+    return open_ones
+
+
+def test_files_of_eight_volumes_are_served_at_once(e2b, daemon):  # noqa: F811
+    """The ninth is refused as long as all are in use, also for nobody else; then it gets the place of one that is not."""
+    volumes = [Volume(e2b, make(e2b, f"v{n}")) for n in range(9)]
+    other = E2b(e2b.url.geturl(), daemon.post("/v1/tokens", {"owner": "stranger"})["secret"])
+    uploads = held(volumes[0], volumes[:8])
+    for v in volumes[:8]:  # the upload has come to its file
+        daemon.until(lambda v=v: v.ask("GET", "path", "/held")[0] == 200)
+    status, refusal = volumes[8].put("/f", b"x")
+    assert status == 429 and "files of 8 volumes are in use" in refusal["message"], (status, refusal)
+    assert volumes[0].put("/beside", b"x")[0] == 201
+    foreign = Volume(other, make(other, "theirs"))
+    assert foreign.put("/f", b"x")[0] == 201
+    assert daemon.machines() == []
+    uploads[0].send(b"two")
+    assert uploads[0].getresponse().status == 201 and volumes[0].ask("GET", "file", "/held") == (200, b"onetwo")
+    daemon.until(lambda: volumes[8].put("/f", b"x")[0] == 201)
+    assert volumes[8].ask("GET", "file", "/f") == (200, b"x")
+    for c in uploads[1:]:  # those that were in use all the time lost nothing
+        c.send(b"two")
+        assert c.getresponse().status == 201
+    assert {v.ask("GET", "file", "/held") for v in volumes[:8]} == {(200, b"onetwo")}
+    other.call("DELETE", "/volumes/" + foreign.id, status=204)
+
+
+def test_machines_that_served_volumes_are_in_no_list(e2b, daemon, volume):  # noqa: F811
+    """The control: a machine that had the volume is in the list when it has ended."""
+    sandbox = e2b.create(volumeMounts=[{"name": "data", "path": "/mnt/v"}], metadata={"carrel.volume": "data"})
+    assert volume.put("/f", b"x")[0] == 201
+    e2b.kill(sandbox)
+    everything = {"state": "creating,running,paused,stopped,ending,ended", "limit": 1000}
+    daemon.until(lambda: daemon.machines() == [])
+    before = {m["id"] for m in daemon.machines(**everything)}
+    e2b.call("DELETE", "/volumes/" + volume.id, status=204)  # ends what serves it
+    daemon.until(lambda: not daemon.host.boxes())
+    after = {m["id"] for m in daemon.machines(**everything)}
+    assert after == before and machine_of(sandbox) in after
+
+
 def test_only_its_own_token_reaches_a_volume(e2b, daemon, volume):  # noqa: F811
     other = E2b(e2b.url.geturl(), daemon.post("/v1/tokens", {"owner": "stranger"})["secret"])
     foreign = Volume(e2b, make(other))

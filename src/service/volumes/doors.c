@@ -228,6 +228,13 @@ bool volume_serves(const struct service *s, const char *machine) {
     return false;
 }
 
+bool volume_served(const struct service *s, const char *machine) {
+    struct grant_list uses DEFER(grant_list_done) = {0};
+    struct err err;
+    return store_grant_list(s->store, machine, "volume", &uses, &err) == 0 && uses.count == 1 &&
+           volume_use_is_door(&uses.rows[0]);
+}
+
 bool volume_use_is_door(const struct grant_row *row) {
     json_t *detail = row->detail ? json_loads(row->detail, 0, NULL) : NULL;
     bool is = json_is_true(json_object_get(detail, "door"));

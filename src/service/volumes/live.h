@@ -37,6 +37,8 @@ int open_volume_dir(const struct service *s, const char *id, const char *name, s
  * list, and does nothing else.
  */
 bool volume_serves(const struct service *s, const char *machine);
+/* The same of a machine that has ended, or is about to. */
+bool volume_served(const struct service *s, const char *machine);
 /*
  * Finds the state that the changes of a machine in a volume are compared with. row: the grant of
  * the volume. from: for mode rw a snapshot of the volume, NAME@SNAPSHOT or SNAPSHOT; NULL: the
