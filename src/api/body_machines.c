@@ -188,6 +188,9 @@ static const struct field machine_view[] = {
      "id of the image, made from its content; absent for the image `host`"},
     {"home", SHOW_TEXT, AT(struct machine_view, home),
      "home directory of the user that commands run as; absent if the machine has ended"},
+    {"cwd", SHOW_TEXT, AT(struct machine_view, cwd),
+     "directory in which commands start: the first granted one of its creation, or the working "
+     "directory of the image; absent if the machine has ended"},
     {"state", SHOW_TEXT, AT(struct machine_view, state), NULL, .required = true,
      .choices = machine_states},
     {"state_by", SHOW_TEXT, AT(struct machine_view, state_by),

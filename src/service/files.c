@@ -84,10 +84,7 @@ void file_user_settle(const struct live *l, uint32_t *uid, uint32_t *gid) {
 
 const char *service_start_dir(struct service *s, const char *machine) {
     const struct live *l = map_get(&s->machines, machine);
-    const struct exec_defaults *image = l ? live_defaults(l) : NULL;
-    if (l && l->cwd)
-        return l->cwd;
-    return image ? image->cwd : "/home/user";
+    return l ? live_start_dir(l) : "/home/user";
 }
 
 bool file_replaced(const struct msg_read_data *first, const struct msg_read_data *now) {

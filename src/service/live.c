@@ -8,6 +8,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/calls/live.h"
+#include "service/cells.h"
 #include "service/exec/live.h"
 #include "service/exec/plan.h"
 #include "service/grants/live.h"
@@ -215,11 +216,16 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
     };
 }
 
+const char *live_start_dir(const struct live *l) {
+    return l->cwd ? l->cwd : l->image ? live_defaults(l)->cwd : "/home/user";
+}
+
 void live_view(const struct live *l, struct machine_view *ret) {
     machine_row_view(&l->row, ret);
     if (l->image)
         ret->image = live_image_name(l->image);
     ret->home = l->image ? live_defaults(l)->home : "/home/user";
+    ret->cwd = live_is_cell(l) ? "/" : live_start_dir(l);
     ret->commands = execs_shown(l);
     ret->disk_bytes = l->disk_bytes;
     ret->step_count = steps_count(l);

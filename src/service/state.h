@@ -217,6 +217,8 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret);
 
 /* Returns the defaults of commands from the image; NULL: the machine uses the host's image. */
 const struct exec_defaults *live_defaults(const struct live *l);
+/* Where commands of a machine other than a cell start. */
+const char *live_start_dir(const struct live *l);
 /* The user that commands of the machine run as, who owns files that are copied to it. */
 void live_user(const struct live *l, uint32_t *ret_uid, uint32_t *ret_gid);
 

@@ -20,6 +20,7 @@ struct machine_view {
     const char *id, *name, *owner, *kind, *image;
     const char *image_id; /* content id; NULL: the host's image */
     const char *home;     /* of the user that commands run as; NULL: it has ended */
+    const char *cwd;      /* where its commands start; NULL: it has ended */
     const char *state;    /* creating running paused stopped ended */
     const char *state_by; /* who paused or stopped it: idle owner admin; NULL: not known */
     const char *reason;   /* why it ended; NULL if it has not ended */

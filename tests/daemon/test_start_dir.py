@@ -1,4 +1,5 @@
 """Commands start in the directory or repository that their machine was made with, the same way for every command."""
+import json
 import re
 import signal
 import subprocess
@@ -28,7 +29,9 @@ def new(carrel, *options):
 def pwd(carrel, machine, *options):
     done = carrel("exec", *options, machine, "--", "pwd")
     assert done.returncode == 0, done
-    return done.stdout.decode().strip()
+    there = done.stdout.decode().strip()
+    assert options or there == json.loads(carrel("show", "--json", machine).stdout)["cwd"]
+    return there
 
 
 def test_commands_start_in_the_first_directory_also_after_a_restart_and_in_forks(carrel, host):

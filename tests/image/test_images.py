@@ -291,6 +291,7 @@ def test_a_machine_becomes_an_image(daemon, small):
     made = daemon.post(f"/v1/machines/{m}/image", {"name": "mine", "env": {"A": "1"}, "workdir": "/box"})
     assert made["origin"] == "machine " + m and made["config"]["env"] == ["A=1"]
     other = daemon.machine(image="mine")
+    assert daemon.get(f"/v1/machines/{other}")["cwd"] == "/box"
     out = daemon.exec(other, "pwd; echo $A; cat /mine y; ls /usr/bin/cp 2>/dev/null || echo away")["stdout"].split()
     assert out == ["/box", "1", "mine", "x", "away"], out
 

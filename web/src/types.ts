@@ -15,6 +15,7 @@ export interface Machine {
   kind: string;
   image: string;
   home?: string;
+  cwd?: string; // where commands start
   state: MachineState;
   state_by?: string;
   reason?: string;
@@ -146,7 +147,6 @@ export interface Grant {
   at?: string;
   mode?: string;
   expires_ms?: number;
-  detail?: { start?: boolean }; // commands of the machine start there
 }
 
 export interface Port {

@@ -1282,6 +1282,9 @@ class Machine(TypedDict):
     image_id: NotRequired[str]
     # home directory of the user that commands run as; absent if the machine has ended
     home: NotRequired[str]
+    # directory in which commands start: the first granted one of its creation, or the working directory
+    # of the image; absent if the machine has ended
+    cwd: NotRequired[str]
     state: Literal["creating", "running", "paused", "stopped", "ending", "ended"]
     # who paused or stopped the machine, if known; idle: the idle timeout
     state_by: NotRequired[Literal["idle", "owner", "admin"]]

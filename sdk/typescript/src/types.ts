@@ -1239,6 +1239,8 @@ export interface Machine {
   image_id?: string;
   /** home directory of the user that commands run as; absent if the machine has ended */
   home?: string;
+  /** directory in which commands start: the first granted one of its creation, or the working directory of the image; absent if the machine has ended */
+  cwd?: string;
   state: "creating" | "running" | "paused" | "stopped" | "ending" | "ended";
   /** who paused or stopped the machine, if known; idle: the idle timeout */
   state_by?: "idle" | "owner" | "admin";

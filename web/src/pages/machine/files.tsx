@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { api, ApiError, contentOf, download, listAll, request, withQuery } from "../../api";
 import { go, route } from "../../router";
-import type { Entry, Grant } from "../../types";
+import type { Entry } from "../../types";
 import { Act, Empty, Field, Loading, Problem } from "../../ui/basics";
 import { confirmDialog, FormDialog, openDialog } from "../../ui/dialog";
 import { ago, bytes, shown } from "../../ui/format";
@@ -137,26 +137,11 @@ function Crumbs({ dir, open }: { dir: string; open: (path: string) => void }) {
 const order = (a: Entry, b: Entry) =>
   Number(b.type === "directory") - Number(a.type === "directory") || a.name.localeCompare(b.name);
 
-/** Where commands of the machine start: in what it was created with, not in what was granted later, or in its home. */
-async function workOf(path: string, home: string, signal: AbortSignal): Promise<string> {
-  const { grants } = await api.get<{ grants: Grant[] }>(`${path}/grants`, {}, signal);
-  return grants.find((g) => g.detail?.start)?.at ?? home;
-}
-
-/** The folder of the address, or the one to begin with. */
+/** The folder of the address, or the one in which commands start. */
 export function Files(props: PartProps) {
-  const { machine, path } = props;
-  const home = machine.home ?? "/";
-  const asked = route.value.query.get("dir");
-  const [begin, setBegin] = useState<string>();
-  useEffect(() => {
-    if (asked) return;
-    const stop = new AbortController();
-    workOf(path, home, stop.signal).catch(() => home).then((dir) => stop.signal.aborted || setBegin(dir));
-    return () => stop.abort();
-  }, [machine.id, !asked]);
-  const dir = asked ?? begin;
-  return dir ? <Folder {...props} dir={dir} home={home} /> : <Loading />;
+  const home = props.machine.home ?? "/";
+  const dir = route.value.query.get("dir") ?? props.machine.cwd ?? home;
+  return <Folder {...props} dir={dir} home={home} />;
 }
 
 function Folder({ machine, path: of, dir, home }: PartProps & { dir: string; home: string }) {
