@@ -91,7 +91,8 @@ def test_a_model_and_its_tools(page, daemon):
     visit(page, "runs", run["id"])
     page.shown(".report")
     page.evaluate("document.querySelectorAll('main details').forEach((d) => { d.open = true; })")
-    has_all(page, STRINGS)
+    has_all(page, [visible(text) for text in STRINGS if "\t" not in text])
+    assert page.evaluate("/[\\u202a-\\u202e\\u2066-\\u2069\\u001b]/.test(document.querySelector('main').textContent)") is False
     visit(page, "runs")
     page.shown(".row.opens")
 
@@ -164,4 +165,5 @@ def test_the_log_of_a_build(page, daemon, home):
     page.click("[aria-label=Builds] .row.opens")
     page.until(f"document.querySelector('dialog pre').textContent.includes({json.dumps(STRINGS[2])})")
     shown = page.evaluate("document.querySelector('dialog pre').textContent")
-    assert [text for text in STRINGS if text not in shown] == []
+    assert [text for text in STRINGS if visible(text) not in shown and "\t" not in text] == []
+    assert [c for c in shown if visible(c) != c and c not in "\n\t"] == [], "no character of a log hides or turns others around"

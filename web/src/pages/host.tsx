@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { api, request } from "../api";
 import { onReturn } from "../events";
 import { Act, Badge, Loading, Problem } from "../ui/basics";
-import { bytes, count, shown } from "../ui/format";
+import { bytes, count, shown, shownText } from "../ui/format";
 import { useLoad } from "../ui/load";
 import { Plot, type Series } from "../ui/plot";
 
@@ -184,7 +184,7 @@ function Check() {
           {count(told.machines, "machine")}, {count(told.layers, "layer")}, {told.leftovers} unused
         </p>
       )}
-      {told && !told.whole && <pre>{JSON.stringify(told.problems, null, 2)}</pre>}
+      {told && !told.whole && <pre>{shownText(JSON.stringify(told.problems, null, 2))}</pre>}
     </section>
   );
 }

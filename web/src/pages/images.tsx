@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { api, at, download, jsonLines } from "../api";
 import { Act, Badge, Empty, Field, Loading, Problem } from "../ui/basics";
 import { confirmDialog, Dialog, FormDialog, openDialog } from "../ui/dialog";
-import { ago, bytes, count, shown } from "../ui/format";
+import { ago, bytes, count, shown, shownOutput } from "../ui/format";
 import { useLoad } from "../ui/load";
 import { type Column, Table } from "../ui/table";
 import { toast } from "../ui/toast";
@@ -73,7 +73,7 @@ function Log({ build, close }: { build: Build; close: () => void }) {
       <div>
         <Problem error={error} />
         {build.error && <p class="problem">{shown(build.error)} {shown(build.remedy ?? "")}</p>}
-        <pre>{data ? logText(data) : ""}</pre>
+        <pre>{data ? shownOutput(logText(data)) : ""}</pre>
       </div>
     </Dialog>
   );

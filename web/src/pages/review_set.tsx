@@ -6,7 +6,7 @@ import type { ChangeSet } from "../types";
 import { Act, Badge } from "../ui/basics";
 import { DiffView } from "../ui/diff";
 import { FormDialog, openDialog } from "../ui/dialog";
-import { count, shown, shownText } from "../ui/format";
+import { count, shown, shownOutput, shownText } from "../ui/format";
 import { useKeys } from "../ui/keys";
 import { FileView } from "./review_file";
 import { type Choice, choiceOf, type Picked, shipOrder } from "./review_pick";
@@ -53,7 +53,7 @@ function Receipt({ review, text, undone }: { review: Review; text: string; undon
   return (
     <div class="receipt" role="status">
       <h3>Receipt</h3>
-      <pre>{told || text}</pre>
+      <pre>{shownOutput(told || text)}</pre>
       <Act run={undo}>Undo</Act>
     </div>
   );

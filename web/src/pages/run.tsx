@@ -5,7 +5,7 @@ import { onReturn } from "../events";
 import { href } from "../router";
 import { Act, Badge, Field, Loading, Problem } from "../ui/basics";
 import { FormDialog, openDialog } from "../ui/dialog";
-import { count, duration, shown, shownText, time } from "../ui/format";
+import { count, duration, shown, shownOutput, shownText, time } from "../ui/format";
 import { useLoad } from "../ui/load";
 import { useGuard } from "../ui/steady";
 import { type Call, type Conversation, conversationAdd, conversationNew, type Entry, type RunEvent,
@@ -89,7 +89,7 @@ function CallEntry({ call }: { call: Call }) {
       {call.fallback && <p class="soft">{shown(call.fallback)}</p>}
       <h3>Arguments</h3>
       <pre>{shownText(pretty(call.arguments))}</pre>
-      {!waits && <><h3>Result</h3><pre>{pretty(call.result!)}</pre></>}
+      {!waits && <><h3>Result</h3><pre>{shownOutput(pretty(call.result!))}</pre></>}
     </details>
   );
 }
@@ -99,7 +99,7 @@ function Lines({ title, lines }: { title: string; lines: string[] | undefined })
   return (
     <>
       <h3>{title}</h3>
-      <ul>{lines.map((l, i) => <li key={i}>{l}</li>)}</ul>
+      <ul>{lines.map((l, i) => <li key={i}>{shownText(l)}</li>)}</ul>
     </>
   );
 }
@@ -109,11 +109,11 @@ type Back = ((step: string) => void) | undefined;
 
 function EntryView({ entry, machine, back }: { entry: Entry; machine: string; back?: Back }) {
   if (entry.kind === "call") return <CallEntry call={entry.call} />;
-  if (entry.kind === "line") return <p class={entry.bad ? "problem" : "said soft"}>{entry.text}</p>;
+  if (entry.kind === "line") return <p class={entry.bad ? "problem" : "said soft"}>{shownText(entry.text)}</p>;
   if (entry.kind === "point")
     return (
       <p class="said soft">
-        ◆ {entry.text}: <a href={href(["machines", machine], { tab: "timeline" })}>step {shown(entry.step)}</a>
+        ◆ {shown(entry.text)}: <a href={href(["machines", machine], { tab: "timeline" })}>step {shown(entry.step)}</a>
         {back && <button type="button" class="quiet" onClick={() => back(entry.step)}>Resume from here</button>}
       </p>
     );
@@ -121,7 +121,7 @@ function EntryView({ entry, machine, back }: { entry: Entry; machine: string; ba
     return (
       <section class="panel report" aria-label="Report">
         <h2>Report <Badge kind={entry.status === "done" ? "good" : "bad"}>{entry.status}</Badge></h2>
-        <p>{entry.report.summary}</p>
+        <p>{shownText(entry.report.summary ?? "")}</p>
         <Lines title="Evidence" lines={entry.report.evidence} />
         <Lines title="Results" lines={entry.report.outputs} />
         <Lines title="Open" lines={entry.report.open_issues} />
@@ -130,7 +130,7 @@ function EntryView({ entry, machine, back }: { entry: Entry; machine: string; ba
   return (
     <article class={`said ${entry.kind}`} title={time(entry.time)}>
       <b>{entry.kind === "owner" ? "You" : "Model"}</b>
-      <div class="text">{entry.text}</div>
+      <div class="text">{shownText(entry.text)}</div>
       {entry.kind === "model" && <small class="soft">{entry.note}</small>}
     </article>
   );
@@ -171,7 +171,7 @@ function Plan({ c }: { c: Conversation }) {
     <section class="panel" aria-label="Plan">
       <h2>Plan</h2>
       <ul class="plan">
-        {c.plan.map((p, i) => <li key={i} class={p.status}><span title={p.status}>{marks[p.status] ?? "○"}</span> {p.text}</li>)}
+        {c.plan.map((p, i) => <li key={i} class={p.status}><span title={p.status}>{marks[p.status] ?? "○"}</span> {shownText(p.text)}</li>)}
       </ul>
     </section>
   );

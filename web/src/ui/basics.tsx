@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { shownText } from "./format";
 import { remedyOf, toast, toastError } from "./toast";
 
 export function Problem({ error }: { error: Error | undefined }) {
@@ -7,8 +8,8 @@ export function Problem({ error }: { error: Error | undefined }) {
   const remedy = remedyOf(error);
   return (
     <div class="problem" role="alert">
-      {error.message}
-      {remedy && <p>{remedy}</p>}
+      {shownText(error.message)}
+      {remedy && <p>{shownText(remedy)}</p>}
     </div>
   );
 }

@@ -20,6 +20,11 @@ export function shownText(text: string): string {
   return text.split("\n").map(shownLine).join("\n");
 }
 
+/** The same for what a program printed, perhaps with the line ends of a terminal. */
+export function shownOutput(text: string): string {
+  return shownText(text.replaceAll("\r\n", "\n"));
+}
+
 export function bytes(n: number | undefined): string {
   if (n === undefined) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -1,4 +1,5 @@
 import { signal } from "@preact/signals";
+import { shownText } from "./format";
 
 interface Message {
   id: number;
@@ -37,8 +38,8 @@ export function Toasts() {
       {messages.value.map((m) => (
         <button type="button" class={`toast ${m.kind}`} key={m.id} title="Dismiss" onClick={() => dismiss(m.id)}>
           <span>
-            {m.text}
-            {m.remedy && <span class="remedy">{m.remedy}</span>}
+            {shownText(m.text)}
+            {m.remedy && <span class="remedy">{shownText(m.remedy)}</span>}
           </span>
         </button>
       ))}

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { api, jsonLines, withQuery } from "../../api";
 import type { Exec, ExecEvent } from "../../types";
 import { Act, Badge, Empty, Loading, Problem } from "../../ui/basics";
-import { ago, commandLine, duration, shown, shownText, time } from "../../ui/format";
+import { ago, commandLine, duration, shown, shownOutput, shownText, time } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import type { PartProps } from "./machine";
 
@@ -64,7 +64,7 @@ function Output({ path, exec }: { path: string; exec: Exec }) {
     <>
       <Problem error={error} />
       <pre class="output" ref={box} tabIndex={0} aria-label="Output">
-        {pieces.map((p, i) => <span key={i} class={p.stream}>{p.text}</span>)}
+        {pieces.map((p, i) => <span key={i} class={p.stream}>{shownOutput(p.text)}</span>)}
         {pieces.length === 0 && !error && <span class="soft">No output.</span>}
       </pre>
     </>
