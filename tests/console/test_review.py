@@ -185,6 +185,33 @@ def test_without_the_command_the_page_says_what_is_missing(tab, daemon):
     tab.shown(".warning:has-text('carrel console')")
 
 
+def test_a_review_that_is_longer_than_an_answer_is_read_file_by_file_and_shipped(page, daemon, tmp_path):
+    """A control character takes one byte in a file and six in an answer: 2 * 40 * 9 KB are 4.3 MB."""
+    places = [tmp_path / "one", tmp_path / "two"]
+    for place in places:
+        place.mkdir()
+    m = carrel(daemon, tmp_path, "new", "--name", "long", *(f"--dir={p}:/home/user/{p.name}" for p in places))
+    line = "'" + "\x01" * 997 + "'"
+    script = f"for d in one two; do for n in $(seq 10 49); do for i in $(seq 9); do echo $n {line}; done >$d/f$n; done; done"
+    assert daemon.exec(m, ["sh", "-c", f"cd /home/user && {script}"])["exec"]["status"] == 0
+    visit(page, "review", m)
+    page.until("document.querySelectorAll('.file').length === 80")
+    last, shows = ":nth-match(.changeset, 2)", " button:text('Show the difference')"
+    page.shown(f"{last} .warning:has-text('differences of 40 files')")
+    assert page.count(".changeset .warning:has-text('This review is long')") == 1
+    page.click(f"{last} {file('f11', shows)}")
+    page.shown(f"{last} {file('f11')} .added:has-text('11 \\\\u0001')")
+    page.click(f"{last} button:text('Ship 40 of 40 files')")
+    page.click("dialog button:text('Ship')")
+    page.shown(f"{last} .receipt:has-text('40 files shipped')")
+    shipped, = [p for p in places if any(p.iterdir())]
+    assert sorted(p.name for p in shipped.glob("f*")) == [f"f{n}" for n in range(10, 50)]
+    assert (shipped / "f11").read_bytes() == (b"11 " + b"\x01" * 997 + b"\n") * 9
+    told = [json.loads(r) for r in carrel(daemon, tmp_path, "ship", "--json", "long").splitlines()]
+    other, = [r for r in told if any("diff" in f for f in r["files"])]
+    assert [f["path"] for f in other["files"] if "diff" in f] == [f"f{n}" for n in range(10, 50)], "the command has no such limit"
+
+
 def test_a_comment_returns_the_work_to_the_model(page, daemon, tmp_path):
     turns = [{"calls": [{"tool": "finish", "arguments": {"status": "blocked", "summary": "I cannot.", "open_issues": ["all"]}}]}]
     run = daemon.post("/v1/runs", {"task": "t", "model": "rehearsal/r", "script": json.dumps({"turns": turns})})

@@ -72,7 +72,8 @@ function Content({ review, file, sides, choice, pick }: Props) {
   const load = async () => {
     const done = await order({ machine: review.changeset, only: [file.path] });
     const found = reviewsRead(done.output)[0]?.files.find((f) => f.path === file.path);
-    if (found?.diff === undefined) throw new Error("The difference is too long to be shown here.");
+    if (found?.diff === undefined)
+      throw new Error(`The difference is too long to be shown here: use carrel ship ${review.changeset}.`);
     setLate(found.diff);
   };
   if (diff) return <Hunks file={file} diff={diff} sides={sides} choice={choice} pick={pick} />;

@@ -122,6 +122,7 @@ export function ChangeSetView({ review, state, sides, first }: SetProps) {
   const files = filesOf(review);
   const chosen = files.filter((f) => choiceOf(picked, f) !== "none");
   const alone = !review.branch && !review.database;
+  const leftOut = files.filter((f) => f.diff_left_out && f.diff === undefined).length;
   const nothing = review.branch ? !review.commits : review.database ? review.database.same : chosen.length === 0;
   const ship = () => {
     const what = shipOrder(review, picked);
@@ -153,6 +154,12 @@ export function ChangeSetView({ review, state, sides, first }: SetProps) {
       {state === "shipped" && !receipt && !undone && <Shipped review={review} undone={setUndone} />}
       {undone && <p class="receipt" role="status"><Badge kind="good">undone</Badge> {shown(undone.trim())}</p>}
       <Database review={review} sides={sides} />
+      {leftOut > 0 && (
+        <p class="warning" role="status">
+          This review is long: the {leftOut === 1 ? "difference" : "differences"} of {count(leftOut, "file")} {leftOut === 1 ? "is" : "are"} shown
+          when you ask for {leftOut === 1 ? "it" : "them"}, one file at a time.
+        </p>
+      )}
       {files.map((f, i) => (
         <FileView key={f.path} review={review} file={f} sides={sides} opened={i < OPENED} choice={choiceOf(picked, f)}
           pick={alone ? (choice) => setPicked({ ...picked, [f.path]: choice }) : undefined} />
