@@ -63,6 +63,8 @@ const struct schema grant_schema = SCHEMA("Grant", char *, grant_view);
 static const struct field port_view[] = {
     {"port", SHOW_NUMBER, 0, NULL, .required = true},
     {"url", SHOW_TEXT, 0, "URL of the port, without the token", .required = true},
+    {"direct_url", SHOW_TEXT, 0, DIRECT_URL_HELP},
+    {"headers", SHOW_JSON, 0, DIRECT_HEADERS_HELP, .shape = SHAPE_MAP},
     {"public", SHOW_FLAG, 0, "the port is public, and has no token"},
 };
 const struct schema port_schema = SCHEMA("Port", char *, port_view);

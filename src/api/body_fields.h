@@ -16,6 +16,12 @@ enum {
     KEY_MAX_BYTES = STORE_KEY_SIZE - 1,
 };
 
+/* Of an exposed port, in the answer to its exposure and in the list. */
+#define DIRECT_URL_HELP \
+    "the same port for programs, without a host name: send `headers`; absent with TLS"
+#define DIRECT_HEADERS_HELP \
+    "headers for direct_url: Carrel-Port, and Carrel-Token where the answer has a token"
+
 #define DAYS(n) ((uint64_t)(n)*24 * 3600 * 1000)
 #define AT(type, member) offsetof(type, member)
 

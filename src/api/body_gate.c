@@ -128,6 +128,8 @@ static const struct field exposure_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
     {"port", SHOW_NUMBER, 0, NULL, .required = true},
     {"url", SHOW_TEXT, 0, "URL of the port for a browser, with the token", .required = true},
+    {"direct_url", SHOW_TEXT, 0, DIRECT_URL_HELP},
+    {"headers", SHOW_JSON, 0, DIRECT_HEADERS_HELP, .shape = SHAPE_MAP},
     {"public", SHOW_FLAG, 0, "the port is public, and has no token"},
     {"token", SHOW_TEXT, 0,
      "token of a private port, only in this response; send it in the header Carrel-Token"},
@@ -137,8 +139,8 @@ const struct schema exposure_schema = SCHEMA("Exposure", char *, exposure_view);
 
 static const struct field exposures_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
-    {"exposures", SHOW_JSON, 0, "exposed ports, each with port and url", .required = true,
-     .sub = &port_schema},
+    {"exposures", SHOW_JSON, 0, "exposed ports, each with port, url, direct_url and headers",
+     .required = true, .sub = &port_schema},
 };
 const struct schema exposures_schema = SCHEMA("Exposures", char *, exposures_view);
 

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -38,6 +39,7 @@ struct visit {
     bool ended, dialling;
     bool client_ended, server_ended;
     struct ingress_door door;
+    bool by_field; /* the field Carrel-Port names the door */
     struct http_parser parser;
     struct http_head head;
     size_t n;
@@ -63,6 +65,7 @@ struct ingress {
     struct ingress_tls *tls;
     int sock;
     uint16_t port; /* see ingress_port() */
+    struct in_addr address;
     struct loop_watch *watch;
     struct visit *visits;
     size_t count;
@@ -383,6 +386,29 @@ static bool is_served(const struct visit *v, struct http_text host) {
            ingress_name_read(host, g->config.domain, &name) && g->hooks->serves(g->arg, name);
 }
 
+/* Finds the machine and port. Answers the request and returns false if it names none. */
+static bool find_door(struct visit *v, struct http_text host) {
+    const struct http_head *h = &v->head;
+    struct http_text name = http_field_only(h, INGRESS_PORT_FIELD);
+    v->by_field = http_field_count(h, INGRESS_PORT_FIELD);
+    bool is_origin = h->form == HTTP_ORIGIN && host.s;
+    if (is_origin && v->by_field && ingress_is_page(h)) {
+        ingress_answer(
+            v, 403, "a page may not use " INGRESS_PORT_FIELD ": open the URL of the port\n", NULL);
+        return false;
+    }
+    if (is_origin &&
+        (v->by_field ? name.s && ingress_host_is_address(host) && ingress_door_named(name, &v->door)
+                     : ingress_door_read(host, v->ingress->config.domain, &v->door)))
+        return true;
+    ingress_answer(v, 404,
+                   "exposed ports have the host name PORT-MACHINE" INGRESS_DOMAIN
+                   ", or at the address of this listener the field " INGRESS_PORT_FIELD
+                   ": PORT-MACHINE\n",
+                   NULL);
+    return false;
+}
+
 static void ingress_take(struct visit *v) {
     struct ingress *g = v->ingress;
     const struct http_head *h = &v->head;
@@ -393,11 +419,8 @@ static void ingress_take(struct visit *v) {
         ingress_serve(v);
         return;
     }
-    if (h->form != HTTP_ORIGIN || !host.s || !ingress_door_read(host, g->config.domain, &v->door)) {
-        ingress_answer(v, 404, "exposed ports have the host name PORT-MACHINE" INGRESS_DOMAIN "\n",
-                       NULL);
+    if (!find_door(v, host))
         return;
-    }
     if (!v->door.port)
         v->door.port = g->hooks->only_port(g->arg, v->door.machine);
     ingress_tokens_find(h, &tokens);
@@ -410,7 +433,7 @@ static void ingress_take(struct visit *v) {
         ingress_refuse(v, status, why_not(status));
         return;
     }
-    if (tokens.in_query && token.n) {
+    if (tokens.in_query && token.n && !v->by_field) {
         move_token(v, token);
         return;
     }
@@ -613,6 +636,7 @@ int ingress_listen(struct ingress *g, const char *where, struct err *err) {
         return -1;
     int sock DEFER_CLOSE = listen_above(&a, *where ? 0 : INGRESS_SPARE);
     g->port = ntohs(a.sin_port);
+    g->address = a.sin_addr;
     if (sock < 0) {
         err_sys(err, "cannot listen on '%s' for exposed ports", *where ? where : INGRESS_DEFAULT);
         return err_remedy(err, "set another address in carrel.conf: [gate] ingress");
@@ -621,6 +645,13 @@ int ingress_listen(struct ingress *g, const char *where, struct err *err) {
         return -1;
     g->sock = TAKE_FD(sock);
     return 0;
+}
+
+void ingress_address_url(const struct ingress *g, char ret[INGRESS_URL_SIZE]) {
+    char host[INET_ADDRSTRLEN] = "127.0.0.1";
+    if (g->address.s_addr != htonl(INADDR_ANY))
+        inet_ntop(AF_INET, &g->address, host, sizeof(host));
+    snprintf(ret, INGRESS_URL_SIZE, "http://%s:%u/", host, g->port);
 }
 
 uint16_t ingress_port(const struct ingress *g) {

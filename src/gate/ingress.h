@@ -8,6 +8,10 @@
  * Names of the API (serves()) are the exception: their connections go to a server of this process
  * as they are, without the end of TLS.
  *
+ * At an address instead of a name, the field Carrel-Port names the machine and port. Pages may not
+ * do so: all machines would be of one origin, and have the cookies of every other port of this
+ * host.
+ *
  * The token comes in the field Carrel-Token, from clients of E2B in E2b-Traffic-Access-Token, or as
  * ?carrel_token=..., which is answered with a cookie for that host. The token never reaches the
  * machine (ingress_head.h).
@@ -76,6 +80,9 @@ void ingress_free(struct ingress *g);
  * example because another user's daemon has the default. Further calls do nothing.
  */
 int ingress_listen(struct ingress *g, const char *where, struct err *err);
+/* Writes the URL at which the listener is reached from this host, without TLS. */
+enum { INGRESS_URL_SIZE = 48 };
+void ingress_address_url(const struct ingress *g, char ret[INGRESS_URL_SIZE]);
 /* The port of the last ingress_listen(), or the last one that it tried. */
 uint16_t ingress_port(const struct ingress *g);
 /* Ends open connections to a machine's port (0: to all its ports) that is no longer exposed. */

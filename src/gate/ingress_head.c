@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include "base/defer.h"
+#include "gate/ingress_name.h"
 #include "gate/path.h"
 
 enum { REST_MAX = 32768 };
@@ -193,7 +194,7 @@ static bool put_cookie(const struct http_field *f, struct buf *out) {
 
 static bool is_of_connection(struct http_text name) {
     static const char *const names[] = {"Connection", "Keep-Alive", "Proxy-Connection",
-                                        "Proxy-Authorization"};
+                                        "Proxy-Authorization", INGRESS_PORT_FIELD};
     for (size_t i = 0; i < COUNT(names); i++)
         if (http_text_is_like(name, names[i]))
             return true;
@@ -253,6 +254,10 @@ bool ingress_origin_ok(const struct http_head *h) {
 static bool fetch_is(const struct http_head *h, const char *field, const char *value) {
     struct http_text t = http_field_only(h, field);
     return t.s && http_text_is_like(t, value);
+}
+
+bool ingress_is_page(const struct http_head *h) {
+    return http_field_count(h, "Origin") || http_field_count(h, "Sec-Fetch-Site");
 }
 
 bool ingress_in_frame(const struct http_head *h) {

@@ -42,6 +42,8 @@ void ingress_mask(struct buf *head, struct http_text token);
 /* Whether the request may open a websocket: a web page of another origin must not use the cookie of
  * this host. */
 bool ingress_origin_ok(const struct http_head *h);
+/* Whether a browser made the request for a page. */
+bool ingress_is_page(const struct http_head *h);
 /* Whether the request loads a page into a frame of another page, such as a preview. Only there may
  * a cookie be sent by pages of other sites. */
 bool ingress_in_frame(const struct http_head *h);

@@ -1,5 +1,6 @@
 #include "gate/ingress_name.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
 
@@ -57,6 +58,17 @@ bool ingress_door_named(struct http_text name, struct ingress_door *ret) {
     *ret = (struct ingress_door){.port = (uint16_t)port};
     memcpy(ret->machine, id, sizeof(id));
     return true;
+}
+
+bool ingress_host_is_address(struct http_text host) {
+    char text[INET_ADDRSTRLEN];
+    struct in_addr a;
+    const char *colon = memchr(host.s, ':', host.n);
+    struct http_text name = {host.s, colon ? (size_t)(colon - host.s) : host.n};
+    if (name.n >= sizeof(text))
+        return false;
+    copy_lower(text, name);
+    return strcmp(text, &INGRESS_DOMAIN[1]) == 0 || inet_pton(AF_INET, text, &a) == 1;
 }
 
 /* The default port of the scheme is left out. */

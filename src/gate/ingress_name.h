@@ -1,7 +1,8 @@
 /*
  * Host names of exposed ports: PORT-MACHINE.localhost, and with a domain in the settings also
  * PORT-MACHINE.DOMAIN. MACHINE is the id or its label (base/id.h). Without "PORT-" the name means
- * the only port that the machine exposes. Pure.
+ * the only port that the machine exposes. Programs that resolve no such names send the name in the
+ * field Carrel-Port, to the address of the listener. Pure.
  */
 #pragma once
 
@@ -13,6 +14,7 @@
 #include "io/http.h"
 
 #define INGRESS_DOMAIN ".localhost"
+#define INGRESS_PORT_FIELD "Carrel-Port"
 
 struct ingress_door {
     char machine[ID_SIZE];
@@ -25,6 +27,9 @@ bool ingress_name_read(struct http_text host, const char *domain, struct http_te
 bool ingress_door_named(struct http_text name, struct ingress_door *ret);
 /* Parses a Host field such as "8000-m-abc.localhost:7071". domain: "" for none. */
 bool ingress_door_read(struct http_text host, const char *domain, struct ingress_door *ret);
+
+/* Whether a Host field names no domain, but this host: an IPv4 address or "localhost". */
+bool ingress_host_is_address(struct http_text host);
 
 /* Writes the domain below which ports have names, such as "localhost:7071"; without the port if it
  * is the usual one. */

@@ -66,6 +66,7 @@ def host(made):
 
 def test_the_url_and_the_cookie_are_for_tls(daemon, made, host):
     assert made["url"].startswith(f"https://{host}:{daemon.ingress}/?") and host.endswith("." + DOMAIN)
+    assert "direct_url" not in made and "headers" not in made  # the certificate is for names
     answer, _ = daemon.ask(host, path="/" + made["url"].split("/")[3])
     assert answer.status == 302 and "; Secure" in answer.headers["Set-Cookie"]
     assert daemon.ask(host)[0].status == 401

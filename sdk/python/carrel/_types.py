@@ -563,6 +563,10 @@ class Exposure(TypedDict):
     port: int
     # URL of the port for a browser, with the token
     url: str
+    # the same port for programs, without a host name: send `headers`; absent with TLS
+    direct_url: NotRequired[str]
+    # headers for direct_url: Carrel-Port, and Carrel-Token where the answer has a token
+    headers: NotRequired[Dict[str, str]]
     # the port is public, and has no token
     public: NotRequired[bool]
     # token of a private port, only in this response; send it in the header Carrel-Token
@@ -573,7 +577,7 @@ class Exposure(TypedDict):
 
 class Exposures(TypedDict):
     machine: str
-    # exposed ports, each with port and url
+    # exposed ports, each with port, url, direct_url and headers
     exposures: List["Port"]
 
 
@@ -1561,6 +1565,10 @@ class Port(TypedDict):
     port: int
     # URL of the port, without the token
     url: str
+    # the same port for programs, without a host name: send `headers`; absent with TLS
+    direct_url: NotRequired[str]
+    # headers for direct_url: Carrel-Port, and Carrel-Token where the answer has a token
+    headers: NotRequired[Dict[str, str]]
     # the port is public, and has no token
     public: NotRequired[bool]
 

@@ -537,6 +537,10 @@ export interface Exposure {
   port: number;
   /** URL of the port for a browser, with the token */
   url: string;
+  /** the same port for programs, without a host name: send `headers`; absent with TLS */
+  direct_url?: string;
+  /** headers for direct_url: Carrel-Port, and Carrel-Token where the answer has a token */
+  headers?: { [name: string]: string };
   /** the port is public, and has no token */
   public?: boolean;
   /** token of a private port, only in this response; send it in the header Carrel-Token */
@@ -547,7 +551,7 @@ export interface Exposure {
 
 export interface Exposures {
   machine: string;
-  /** exposed ports, each with port and url */
+  /** exposed ports, each with port, url, direct_url and headers */
   exposures: Port[];
 }
 
@@ -1511,6 +1515,10 @@ export interface Port {
   port: number;
   /** URL of the port, without the token */
   url: string;
+  /** the same port for programs, without a host name: send `headers`; absent with TLS */
+  direct_url?: string;
+  /** headers for direct_url: Carrel-Port, and Carrel-Token where the answer has a token */
+  headers?: { [name: string]: string };
   /** the port is public, and has no token */
   public?: boolean;
 }

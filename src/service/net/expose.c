@@ -283,6 +283,25 @@ static void put_url(struct jot *j, const struct live *l, uint16_t port, const ch
     jot_string(j, "url", ok ? url.data : "");
 }
 
+/*
+ * For programs: they may not resolve names below ".localhost". With TLS there is none, because the
+ * certificate is for the names.
+ */
+static void put_direct(struct jot *j, const struct live *l, uint16_t port, const char *token) {
+    const struct service *s = l->service;
+    char name[ID_SIZE + 8], url[INGRESS_URL_SIZE];
+    if (*s->conf->certificate)
+        return;
+    snprintf(name, sizeof(name), "%u-%s", port, l->row.id);
+    ingress_address_url(s->net->ingress, url);
+    jot_string(j, "direct_url", url);
+    jot_object(j, "headers");
+    jot_string(j, INGRESS_PORT_FIELD, name);
+    if (token)
+        jot_string(j, "Carrel-Token", token);
+    jot_end(j, '}');
+}
+
 void service_expose_origins(const struct service *s, struct buf *out) {
     uint16_t listens = ingress_port(s->net->ingress);
     if (listens)
@@ -299,6 +318,7 @@ static void expose_list(struct live *l, service_net_fn *done, void *arg) {
         jot_object(&j, NULL);
         jot_u64(&j, "port", l->net->exposures->list[i].port);
         put_url(&j, l, l->net->exposures->list[i].port, NULL);
+        put_direct(&j, l, l->net->exposures->list[i].port, NULL);
         if (is_public(&l->net->exposures->list[i]))
             jot_bool(&j, "public", true);
         jot_end(&j, '}');
@@ -394,6 +414,7 @@ void service_expose(struct service *s, const struct caller *who, const char *mac
     jot_string(&j, "machine", l->row.id);
     jot_u64(&j, "port", port);
     put_url(&j, l, port, r->is_public ? NULL : token);
+    put_direct(&j, l, port, r->is_public ? NULL : token);
     if (r->is_public)
         jot_bool(&j, "public", true);
     else

@@ -264,6 +264,29 @@ static void a_name_leads_to_a_port_of_a_machine(void **state) {
     }
 }
 
+static void an_address_is_no_name(void **state) {
+    static const char *const addresses[] = {"127.0.0.1", "127.0.0.1:7071", "localhost",
+                                            "LocalHost:7071", "192.0.2.1:80"};
+    static const char *const names[] = {"",
+                                        ":7071",
+                                        "127.1",
+                                        "0x7f000001",
+                                        "2130706433",
+                                        "127.0.0.1.example.com",
+                                        "localhost.example.com",
+                                        ".localhost",
+                                        "8000-maaaaaaaaaaaa.localhost",
+                                        "[::1]",
+                                        "127.0.0.1 "};
+    (void)state;
+    for (size_t i = 0; i < sizeof(addresses) / sizeof(*addresses); i++)
+        if (!ingress_host_is_address((struct http_text){addresses[i], strlen(addresses[i])}))
+            fail_msg("%s", addresses[i]);
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (ingress_host_is_address((struct http_text){names[i], strlen(names[i])}))
+            fail_msg("%s", names[i]);
+}
+
 static void the_domain_has_the_port_of_an_unusual_listener(void **state) {
     static const struct {
         const char *domain;
@@ -319,4 +342,5 @@ UNIT_MAIN(cmocka_unit_test(every_credential_is_found_and_left_out),
           cmocka_unit_test(an_answer_is_the_last_of_its_connection),
           cmocka_unit_test(the_domain_has_the_port_of_an_unusual_listener),
           cmocka_unit_test(a_name_leads_to_a_port_of_a_machine),
+          cmocka_unit_test(an_address_is_no_name),
           cmocka_unit_test(a_taken_default_port_is_replaced_and_a_named_one_is_not))
