@@ -82,7 +82,8 @@ def greet(c, w=8, h=4):
     c.sendall(bytes(4))
     c.recv(1)
     c.sendall(init(w, h))
-    return c.recv(4096)
+    c.recv(20, socket.MSG_WAITALL)  # the pixel format, then the encodings, and not a byte of what follows
+    c.recv(4 * struct.unpack(">BxH", c.recv(4, socket.MSG_WAITALL))[1], socket.MSG_WAITALL)
 while True:
     c = s.accept()[0]
     try:
