@@ -206,6 +206,7 @@ static void asleep_left_gone(void *arg, const struct err *err) {
     struct live *l = arg;
     if (err && err->code != ERR_NOT_FOUND)
         log_line(LOG_WARN, "service", "end the box of a machine: %s id=%s", err->text, l->row.id);
+    l->left_box = false;
     live_verb_over(l);
     live_unref(l);
 }
@@ -225,7 +226,7 @@ int asleep_adopt(struct live *l, bool has_box, struct err *err) {
     l->reach.why[0] = '\0';
     l->idle.active_ms = loop_now_ms(l->service->loop);
     if (has_box) {
-        l->changing = true;
+        l->changing = l->left_box = true;
         live_ref(l);
         l->service->driver->destroy(l->service->host, l->row.id, asleep_left_gone, l);
     }

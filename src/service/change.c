@@ -122,19 +122,28 @@ static void now_then(void *arg) {
     w->verb(w->service, &w->who, w->machine, w->done, w->arg);
 }
 
+static void settled_then(void *arg, const struct err *err) {
+    (void)err; /* the verb finds out itself what the machine is now */
+    now_then(arg);
+}
+
 /*
- * A copy of a running machine freezes it for a moment. Requests wait for that instead of being
- * refused.
+ * A copy of a running machine freezes it for a moment, and a new daemon ends the box that a pause
+ * or a sleep of the daemon before left behind. Requests wait for that instead of being refused.
  */
 static bool comes_later(struct service *s, const struct caller *who, const char *ref,
                         change_verb *verb, service_machine_fn *done, void *arg) {
     struct err err;
     struct live *l = live_find(s, who, ref, LIVE_ANY, &err);
-    if (!l || !steps_copy_runs(l))
+    if (!l || !(l->left_box || steps_copy_runs(l)))
         return false;
     struct later *w = xnew(struct later);
     *w = (struct later){s, *who, "", verb, done, arg};
     snprintf(w->machine, sizeof(w->machine), "%s", l->row.id);
+    if (l->left_box) {
+        rest_join(l, settled_then, w);
+        return true;
+    }
     if (barrier_wait(l, now_then, w))
         return true;
     free(w);

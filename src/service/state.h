@@ -79,6 +79,7 @@ struct live {
     bool ephemeral;          /* its box ends with this daemon at the latest */
     bool unwritten;          /* it runs, but its row still says that it is being created */
     bool resting;            /* a pause or stop is in progress */
+    bool left_box;           /* a box that the daemon before should have ended is being ended */
     bool dozing;             /* it falls asleep: asleep.c uses this and the next four */
     bool doze_asked;         /* the host was asked to end the box */
     uint64_t unused_ms;      /* when it was last seen in use */
