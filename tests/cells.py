@@ -58,6 +58,12 @@ PROGRAMS = {
                      '(call $say (i32.const 100) (i32.const 2))'
                      '(br_if $line (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 120))))'
                      '(call $exit (i32.const 7))', '(data (i32.const 101) "\\n")'),
+    # Prints 30 lines of one letter, each after a while of computing, and then computes for ever.
+    "thirty": program(SAY, '(local $i i32) (loop $line (local.set $i (i32.const 1000000))'
+                      '(loop $more (br_if $more (local.tee $i (i32.sub (local.get $i) (i32.const 1)))))'
+                      '(call $say (i32.const 100) (i32.const 2))'
+                      '(br_if $line (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 30))))'
+                      '(loop $more (br $more))', '(data (i32.const 100) "a\\n")'),
     "grow": '(module (memory 1) (func (export "_start") (if (i32.lt_s (memory.grow (i32.const 60000)) (i32.const 0)) (then unreachable))))',
     "large": '(module (memory 60000) (func (export "_start")))',
     "strange": '(module (import "carrel" "log" (func (param i32 i32))) (func (export "_start")))',

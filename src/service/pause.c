@@ -17,13 +17,15 @@
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
 
-enum { PAUSE_AGAIN_MS = 2000, PAUSE_LOOK_MS = 50, PAUSE_LOOKS = 100 };
+enum { PAUSE_AGAIN_MS = 2000, PAUSE_LOOK_MS = 50, PAUSE_LOOKS = 100, PAUSE_TRIES = 5 };
 
 struct pausing {
     struct live *live;
     struct loop_call call;
     struct loop_timer *timer;
-    loop_fn *next;  /* what the timer calls */
+    loop_fn *next; /* what the timer calls */
+    enum state_by by;
+    unsigned tries; /* how often a program ended when it was to be stored */
     unsigned looks; /* how often the machine was in use */
     machine_done_fn *done;
     void *arg;
@@ -154,8 +156,22 @@ static void pausing_refreshed(void *arg, const struct step_row *row, const struc
 
 /* ---- the programs ---- */
 
+/* As for a sleep: layers that another machine uses are on the disk of the box. */
+static bool pausing_may_store(struct live *l) {
+    const struct service *s = l->service;
+    return execs_can_store(l) && !l->ending && !l->ephemeral && !l->unwritten && l->reach.heard &&
+           s->conf->durable_after_ms && !s->store_full && !l->watched && !asleep_is_shared(l);
+}
+
+static void pausing_store(void *arg);
+
+/* A program that ended just now is no reason to keep the others in memory. */
 static void pausing_stored(void *arg, const struct err *err) {
     struct pausing *p = arg;
+    if (err && err->code == ERR_GONE && p->tries++ < PAUSE_TRIES && pausing_may_store(p->live)) {
+        pausing_later(p, pausing_store, PAUSE_LOOK_MS);
+        return;
+    }
     const struct step_cause cause = {
         .kind = STEP_REFRESH, .what = "to pause", .status = -1, .killed = true};
     if (err || p->live->ending || !p->live->machine)
@@ -164,22 +180,20 @@ static void pausing_stored(void *arg, const struct err *err) {
         steps_take(p->live, &cause, pausing_refreshed, p);
 }
 
-/* As for a sleep: layers that another machine uses are on the disk of the box. */
-static bool pausing_may_store(struct live *l) {
-    const struct service *s = l->service;
-    return execs_can_store(l) && !l->ephemeral && !l->unwritten && l->reach.heard &&
-           s->conf->durable_after_ms && !s->store_full && !l->watched && !asleep_is_shared(l);
+static void pausing_store(void *arg) {
+    struct pausing *p = arg;
+    if (pausing_may_store(p->live))
+        execs_store(p->live, p->by, pausing_stored, p);
+    else
+        pausing_freeze(p, NULL);
 }
 
 void pause_machine(struct live *l, enum state_by by, machine_done_fn *done, void *arg) {
     struct pausing *p = xnew(struct pausing);
-    *p = (struct pausing){.live = l, .done = done, .arg = arg};
+    *p = (struct pausing){.live = l, .by = by, .done = done, .arg = arg};
     p->timer = loop_timer_new(l->service->loop, pausing_timer, p);
     live_ref(l);
-    if (pausing_may_store(l))
-        execs_store(l, by, pausing_stored, p);
-    else
-        pausing_freeze(p, NULL);
+    pausing_store(p);
 }
 
 /* ---- a box for the files of a paused machine ---- */

@@ -1,5 +1,6 @@
 """`pause` of a cell machine stores its running programs: no process is left, and they go on later as if nothing had happened."""
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -190,7 +191,7 @@ def test_stored_command_ends_with_its_machine(host, verb):
 
 def test_kill_of_a_stored_command_is_saved_before_its_answer(host):
     m = new(host)
-    x, y = start(host, m), start(host, m)
+    x, y = (start(host, m, "cat", lines=0, stdin_open=True) for _ in range(2))
     pause(host, m)
     host.delete(f"/v1/machines/{m}/execs/{x}")
     host.post(f"/v1/machines/{m}/execs/{y}/signal", {"signal": "TERM"})
@@ -225,40 +226,74 @@ def test_command_with_input_goes_on_where_it_was(host):
     host.delete(f"/v1/machines/{m}")
 
 
+def caller(host, m, program, stderr):
+    return subprocess.Popen([str(BUILD / "carrel"), "exec", m, "--", program], env=host.env, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=stderr, bufsize=0)
+
+
+def read_all(p):
+    """A thread that reads as the program prints, as callers do, and the list that gets the lines."""
+    lines = []
+    t = threading.Thread(target=lambda: lines.extend(iter(p.stdout.readline, b"")))
+    t.start()
+    return t, lines
+
+
 def test_carrel_exec_waits_for_a_paused_cell(host, whole):
     """The caller has pipes of its own, which the resumed program writes to."""
     m = new(host)
-    p = subprocess.Popen([str(BUILD / "carrel"), "exec", m, "--", "ticks"], env=host.env, stdin=subprocess.DEVNULL,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    first = b"".join(p.stdout.readline() for _ in range(3))
-    assert first == b"a\nb\nc\n"
+    p = caller(host, m, "ticks", subprocess.PIPE)
+    t, lines = read_all(p)
+    host.until(lambda: len(lines) >= 3)
     assert pause(host, m) == "paused" and m not in boxes(host), host.last_lines()
     assert p.poll() is None
     resume(host, m)
-    rest, err = p.stdout.read(), p.stderr.read()
-    assert ((first + rest).decode(), err, p.wait()) == (TICKS, b"", 7)
+    t.join()
+    assert (b"".join(lines).decode(), p.stderr.read(), p.wait()) == (TICKS, b"", 7)
     host.delete(f"/v1/machines/{m}")
 
 
 def test_carrel_exec_with_one_pipe_for_both_streams(host, whole):
     """The log of stderr has ended before the command begins."""
     m = new(host)
-    p = subprocess.Popen([str(BUILD / "carrel"), "exec", m, "--", "ticks"], env=host.env, stdin=subprocess.DEVNULL,
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    first = b"".join(p.stdout.readline() for _ in range(3))
+    p = caller(host, m, "ticks", subprocess.STDOUT)
+    t, lines = read_all(p)
+    host.until(lambda: len(lines) >= 3)
     for _ in range(2):
         assert pause(host, m) == "paused" and stored(host, m), host.last_lines()
         resume(host, m)
-    assert ((first + p.stdout.read()).decode(), p.wait()) == (TICKS, 7)
+    t.join()
+    assert (b"".join(lines).decode(), p.wait()) == (TICKS, 7)
     x = host.get(f"/v1/machines/{m}/execs")["execs"][0]["id"]
     ended(host, m, x, whole)
+    host.delete(f"/v1/machines/{m}")
+
+
+def test_program_whose_caller_does_not_read_stays_in_memory(host):
+    """The caller's pipe has no room for all that was printed before the pause, which is answered all the same."""
+    m = new(host)
+    p = caller(host, m, "thirty", subprocess.STDOUT)
+    fcntl.fcntl(p.stdout, fcntl.F_SETPIPE_SZ, 4096)
+    assert p.stdout.readline() == b"a\n"
+    x = host.get(f"/v1/machines/{m}/execs")["execs"][0]["id"]
+    seen = [0, 0]
+    while seen[-1] != seen[-2] or seen[-1] < 3:  # until the pipe is full
+        threading.Event().wait(0.2)
+        seen.append(output(host, m, x).count("\n"))
+    assert pause(host, m) == "paused" and m in boxes(host) and not stored(host, m)
+    resume(host, m)
+    assert b"".join(p.stdout.readline() for _ in range(29)) == b"a\n" * 29
+    assert pause(host, m) == "paused" and m not in boxes(host) and stored(host, m), "its control: all is read"
+    resume(host, m)
+    host.delete(f"/v1/machines/{m}/execs/{x}")
+    assert p.stdout.read() == b"" and p.wait() == 137
     host.delete(f"/v1/machines/{m}")
 
 
 def test_timeout_counts_only_the_time_that_a_command_runs(host, whole):
     """Also if another daemon stores it again. The hour of its pause is written into the database."""
     m = new(host)
-    x = start(host, m, timeout=600)
+    x = start(host, m, "cat", lines=0, stdin_open=True, timeout=600)
     pause(host, m)
     resume(host, m)
     host.until(lambda: not stored(host, m))
@@ -267,9 +302,11 @@ def test_timeout_counts_only_the_time_that_a_command_runs(host, whole):
         changed = db.execute("UPDATE execs SET created_ms = created_ms - 3600000, started_ms = started_ms - 3600000 WHERE id = ?", (x,))
         assert changed.rowcount == 1
     host.start()
+    assert host.exec(m, ["hello"])["exec"]["status"] == 3, "the new daemon reaches the machine"
     assert pause(host, m) == "paused" and stored(host, m), host.last_lines()
     resume(host, m)
-    ended(host, m, x, whole)
+    host.until(lambda: host.request("POST", f"/v1/machines/{m}/execs/{x}/stdin", b"", offset=0, eof=1) is not None)
+    assert host.wait(m, x)["status"] == 0
     host.delete(f"/v1/machines/{m}")
 
 

@@ -105,7 +105,8 @@ struct exec {
     uint64_t stdin_sent, stdin_consumed;
     uint64_t stdin_base; /* what was sent before it was stored */
     bool stdin_ended;
-    char *input; /* inline input, not sent yet */
+    bool stdin_ends; /* its end was taken, and is sent when the command goes on */
+    char *input;     /* inline input, not sent yet */
     size_t input_len, input_at;
     /* caller that waits for the start */
     service_exec_fn *done;

@@ -19,7 +19,8 @@
 
 enum {
     STORE_LOOK_MS = 50,
-    STORE_BEGIN_MS = 5000, /* a program that waits in a call of the host does not begin */
+    STORE_BEGIN_MS = 5000, /* for a resumed program to go on, before it is stored again */
+    STORE_STUCK_MS = 5000, /* for a file that does not grow, and whose program is not stored */
     STORE_MAX_MS = 120000,
     STORE_SLACK = 128 << 20, /* a file has the module and tables beside the memory */
 };
@@ -29,6 +30,7 @@ struct storing_one {
     struct exec *x;
     int fd;
     bool is_stored; /* its worker waits */
+    uint64_t blocks, grew_ms;
 };
 
 struct storing {
@@ -294,9 +296,20 @@ static void one_stored(void *arg, const struct frame *frame, const struct err *e
         loop_work(v->live->service->loop, sync_files, files_synced, v);
 }
 
-static uint64_t bytes_of(int fd) {
+/*
+ * Returns the size of the file. *stuck is set if nothing happens: the program waits in a call of
+ * the host and does not begin, or nobody reads its output, which must come before its end.
+ */
+static uint64_t storing_measure(struct storing_one *o, uint64_t now, bool *stuck) {
     struct stat st;
-    return fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+    if (fstat(o->fd, &st) < 0)
+        return 0;
+    if ((uint64_t)st.st_blocks != o->blocks || o->grew_ms == 0) {
+        o->blocks = (uint64_t)st.st_blocks;
+        o->grew_ms = now;
+    }
+    *stuck |= !o->is_stored && now - o->grew_ms > STORE_STUCK_MS;
+    return (uint64_t)st.st_size;
 }
 
 static void storing_begin(struct storing *v);
@@ -307,22 +320,19 @@ static void storing_look(void *arg) {
         storing_begin(v);
         return;
     }
-    uint64_t now = loop_now_ms(v->live->service->loop) - v->begun_ms, all = 0;
+    uint64_t now = loop_now_ms(v->live->service->loop), all = 0;
     struct err err;
     if (v->leaving) {
         storing_keep(v);
         return;
     }
-    bool waits = false;
-    for (size_t i = 0; i < v->count; i++) {
-        uint64_t bytes = bytes_of(v->list[i].fd);
-        waits = waits || (!bytes && !v->list[i].is_stored);
-        all += bytes;
-    }
+    bool stuck = false;
+    for (size_t i = 0; i < v->count; i++)
+        all += storing_measure(&v->list[i], now, &stuck);
     if (all > v->room)
         err_set(&err, ERR_LIMIT, "the stored commands need more than the disk of the machine has");
-    else if (now > STORE_MAX_MS || (waits && now > STORE_BEGIN_MS))
-        err_set(&err, ERR_TIMEOUT, "a command does not store itself");
+    else if (stuck || now - v->begun_ms > STORE_MAX_MS)
+        err_set(&err, ERR_TIMEOUT, "a command does not store itself, or nobody reads its output");
     else
         return;
     storing_fail(v, &err);

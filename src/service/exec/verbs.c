@@ -43,9 +43,10 @@ static size_t send_input(struct exec *x, const char *bytes, size_t n, bool eof) 
 }
 
 void exec_feed(struct exec *x) {
-    if (!x->input || !x->live || !x->sent)
+    if (!(x->input || x->stdin_ends) || !x->live || !x->sent)
         return;
-    x->input_at += send_input(x, x->input + x->input_at, x->input_len - x->input_at, true);
+    const char *rest = x->input ? x->input + x->input_at : "";
+    x->input_at += send_input(x, rest, x->input ? x->input_len - x->input_at : 0, true);
     if (x->stdin_ended)
         free(TAKE(x->input));
 }
@@ -80,12 +81,14 @@ ssize_t exec_write(struct exec *x, const struct caller *who, uint64_t offset, co
                        " bytes of input received so far",
                        offset, x->stdin_sent);
     size_t known = x->stdin_sent - offset < n ? (size_t)(x->stdin_sent - offset) : n;
-    if (x->stdin_ended)
+    if (x->stdin_ended || x->stdin_ends)
         return known == n
                    ? (ssize_t)n
                    : err_set(err, ERR_GONE, "standard input of command '%s' is closed", x->row.id);
     idle_touch(&x->live->idle, loop_now_ms(x->service->loop));
-    return (ssize_t)(known + send_input(x, (const char *)bytes + known, n - known, eof));
+    size_t done = known + send_input(x, (const char *)bytes + known, n - known, eof);
+    x->stdin_ends = eof && done == n && !x->stdin_ended;
+    return (ssize_t)done;
 }
 
 /* ---- signals and size ---- */
