@@ -121,6 +121,22 @@ const own = {
     const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.click(selector)]);
     await chooser.setFiles({ name: file, mimeType: "application/octet-stream", buffer: Buffer.from(base64, "base64") });
   },
+  // What a screen reader is given: each node with its role, its name, and the roles that it is in.
+  async spoken(name) {
+    const { page, context } = tabs.get(name);
+    const session = await context.newCDPSession(page);
+    const { nodes } = await session.send("Accessibility.getFullAXTree");
+    await session.detach();
+    const all = new Map(nodes.map((n) => [n.nodeId, n]));
+    const walk = (n, inside) => {
+      const role = n.role?.value ?? "";
+      const children = (n.childIds ?? []).flatMap((id) => walk(all.get(id), [...inside, role]));
+      if (n.ignored) return children;
+      const properties = (n.properties ?? []).map((p) => [p.name, p.value.value]);
+      return [{ ...Object.fromEntries(properties), role, name: n.name?.value ?? "", inside }, ...children];
+    };
+    return walk(nodes[0], []);
+  },
   // The serious findings of axe, which is injected past the policy of the page.
   async axe(name) {
     const { page } = tabs.get(name);

@@ -182,7 +182,7 @@ def test_a_key_never_decides_about_a_request_that_moved_into_place(tab, daemon):
     tab.key("j")
     tab.shown(f".pending.current:has-text('{other}')")
     tab.key("d")
-    tab.gone(".pending")  # the control
+    tab.gone(".pending:not(.ended)")  # the control
 
 
 HELD = "document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'a', repeat: true, bubbles: true }))"

@@ -128,7 +128,7 @@ function Fate({ item, ended }: Row) {
   if (!ended && !item.approved) return <Left item={item} />;
   const what = item.approved ? "approved" : pendingEnd(item);
   return (
-    <span role="status" class="clip">
+    <span class="clip">
       <Badge kind={what === "approved" || what === "answered" ? "good" : ""}>{what}</Badge>
       {!ended && <span class="soft"> until the machine sends it again</span>}
     </span>
@@ -138,7 +138,7 @@ function Fate({ item, ended }: Row) {
 function Item({ item, ended, current, fresh }: Row & { current: boolean; fresh: boolean }) {
   const kind = `${current ? "current" : ""} ${current && fresh ? "fresh" : ""} ${ended ? "ended" : ""}`;
   return (
-    <section class={`panel pending ${kind}`} aria-label={pendingText(item)} aria-current={current}>
+    <section class={`panel pending ${kind}`} tabIndex={-1} aria-label={pendingText(item)} aria-current={current}>
       <div class="bar">
         <Badge kind="warn">{item.moves ? "move to a vm" : item.protocol}</Badge>
         <a href={href(["machines", item.machine])} title={item.machine}>{machineName(item.machine)}</a>
@@ -181,13 +181,21 @@ export function Approvals() {
     const now = pending.value ?? [];
     const place = now.findIndex((p) => p.id === wanted.current);
     setFresh(false);
+    along.current = true;
     mark(now[Math.max(0, Math.min(place + by, now.length - 1))]?.id ?? "");
   };
   const next = () => markNext(pending.value?.find((p) => !p.approved)?.id ?? "");
   useEffect(() => {
     if (!at && items?.length) markNext(items[0]!.id);
   }, [at, items]);
-  useEffect(() => list.current?.querySelector(".current")?.scrollIntoView({ block: "nearest" }), [at]);
+  // Who goes along the list with keys is there with the focus: then it is in view, and read aloud.
+  const along = useRef(false);
+  useEffect(() => {
+    const row = list.current?.querySelector<HTMLElement>(".current");
+    if (along.current || list.current?.querySelector(".pending.ended:focus")) row?.focus({ preventScroll: true });
+    along.current = false;
+    row?.scrollIntoView({ block: "nearest" });
+  }, [at]);
   useEffect(() => {
     if (!fresh) return;
     const timer = setTimeout(() => setFresh(false), STEADY_MS);

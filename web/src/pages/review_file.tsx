@@ -103,7 +103,8 @@ export function FileView(props: Props & { opened: boolean }) {
             disabled={!!file.refused} ref={(box) => { if (box) box.indeterminate = Array.isArray(choice); }}
             onChange={() => pick(choice === "none" ? "all" : "none")} />
         )}
-        <button type="button" class="quiet fold" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? "▾" : "▸"}</button>
+        <button type="button" class="quiet fold" aria-expanded={open} aria-label={`Changes of ${shown(file.path)}`}
+          onClick={() => setOpen(!open)}>{open ? "▾" : "▸"}</button>
         <code class="path">{shown(file.path)}</code>
         <Badge kind={kind}>{word}</Badge>
         {flags.map((f) => <Badge kind="warn" key={f}>{f}</Badge>)}

@@ -1,6 +1,6 @@
 // One change set: its files, what of them is picked, and its shipment.
 import { useState } from "preact/hooks";
-import { type Order, order, type Review, repositoryDiffs, type ReviewFile } from "../orders";
+import { type Done, type Order, order, type Review, repositoryDiffs, type ReviewFile } from "../orders";
 import { who } from "../session";
 import type { ChangeSet } from "../types";
 import { Act, Badge } from "../ui/basics";
@@ -8,6 +8,7 @@ import { DiffView } from "../ui/diff";
 import { FormDialog, openDialog } from "../ui/dialog";
 import { count, shown, shownOutput, shownText } from "../ui/format";
 import { useKeys } from "../ui/keys";
+import { toast } from "../ui/toast";
 import { FileView } from "./review_file";
 import { type Choice, choiceOf, type Picked, shipOrder } from "./review_pick";
 
@@ -17,7 +18,7 @@ interface ShipProps {
   review: Review;
   what: Order;
   files: ReviewFile[];
-  done: (output: string) => void;
+  done: (done: Done) => void;
   close: () => void;
 }
 
@@ -25,7 +26,7 @@ function ShipDialog({ review, what, files, done, close }: ShipProps) {
   const [uncommitted, setUncommitted] = useState(false);
   const flagged = files.filter((f) => f.flags);
   const submit = async (closed: AbortSignal) =>
-    done((await order({ ...what, ...(uncommitted ? { uncommitted } : {}) }, closed)).output);
+    done(await order({ ...what, ...(uncommitted ? { uncommitted } : {}) }, closed));
   const from = review.branch ? `${count(review.commits ?? 0, "commit")} as the branch ${review.branch}` : count(files.length, "file");
   return (
     <FormDialog title="Ship" action="Ship" submit={submit} close={close}>
@@ -51,7 +52,7 @@ function Receipt({ review, text, undone }: { review: Review; text: string; undon
   const undo = async () => undone((await order({ undo: review.changeset, yes: true })).output);
   const told = text.trim().split("\n").filter((l) => !/^[-+ @\\]|^[AMDC!] {2}|^hunk \d/.test(l)).join("\n");
   return (
-    <div class="receipt" role="status">
+    <div class="receipt">
       <h3>Receipt</h3>
       <pre>{shownOutput(told || text)}</pre>
       <Act run={undo}>Undo</Act>
@@ -63,7 +64,7 @@ function Receipt({ review, text, undone }: { review: Review; text: string; undon
 function Shipped({ review, undone }: { review: Review; undone: (output: string) => void }) {
   const undo = async () => undone((await order({ undo: review.changeset, yes: true })).output);
   return (
-    <div class="receipt bar" role="status">
+    <div class="receipt bar">
       <Badge kind="good">shipped</Badge> This change set was shipped.
       <span class="space" />
       <Act off={!who.value?.ships} run={undo}>Undo</Act>
@@ -126,11 +127,20 @@ export function ChangeSetView({ review, state, sides, first }: SetProps) {
   const nothing = review.branch ? !review.commits : review.database ? review.database.same : chosen.length === 0;
   const ship = () => {
     const what = shipOrder(review, picked);
-    const done = (output: string) => { setUndone(""); setReceipt(output); };
+    const done = ({ status, output }: Done) => {
+      setUndone("");
+      setReceipt(output);
+      if (status) toast("Not everything was shipped: read the receipt.", "bad");
+      else toast("Shipped.");
+    };
     openDialog((close) => <ShipDialog review={review} what={what} files={chosen} done={done} close={close} />);
   };
   const canShip = !nothing && !!who.value?.ships;
   useKeys(first ? [{ keys: "S", what: "Ship what is picked", run: () => canShip && ship() }] : []);
+  const takeBack = (output: string) => {
+    setUndone(output);
+    toast(output.trim().split("\n").at(-1) || "Undone.");
+  };
   const all = (choice: Choice) => setPicked(Object.fromEntries(files.map((f) => [f.path, choice])));
   return (
     <section class="changeset" aria-label={`Change set ${review.changeset}`}>
@@ -148,11 +158,12 @@ export function ChangeSetView({ review, state, sides, first }: SetProps) {
           {alone ? `Ship ${chosen.length} of ${count(files.length, "file")}` : "Ship"}
         </Act>
       </div>
+      {alone && <div class="unseen" role="status">{chosen.length} of {count(files.length, "file")} picked</div>}
       {files.length === 0 && !review.database && !review.commits && <p class="empty">Nothing has changed.</p>}
       {review.branch && <Repository review={review} />}
-      {receipt && !undone && <Receipt review={review} text={receipt} undone={setUndone} />}
-      {state === "shipped" && !receipt && !undone && <Shipped review={review} undone={setUndone} />}
-      {undone && <p class="receipt" role="status"><Badge kind="good">undone</Badge> {shown(undone.trim())}</p>}
+      {receipt && !undone && <Receipt review={review} text={receipt} undone={takeBack} />}
+      {state === "shipped" && !receipt && !undone && <Shipped review={review} undone={takeBack} />}
+      {undone && <p class="receipt"><Badge kind="good">undone</Badge> {shown(undone.trim())}</p>}
       <Database review={review} sides={sides} />
       {leftOut > 0 && (
         <p class="warning" role="status">

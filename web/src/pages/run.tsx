@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { api, at, download, jsonLines, withQuery } from "../api";
 import { onReturn } from "../events";
 import { href } from "../router";
-import { Act, Badge, Field, Loading, Problem } from "../ui/basics";
+import { Act, Badge, Field, Loading, Problem, State } from "../ui/basics";
 import { FormDialog, openDialog } from "../ui/dialog";
 import { count, duration, shown, shownOutput, shownText, time } from "../ui/format";
 import { useLoad } from "../ui/load";
@@ -114,7 +114,7 @@ function EntryView({ entry, machine, back }: { entry: Entry; machine: string; ba
     return (
       <p class="said soft">
         ◆ {shown(entry.text)}: <a href={href(["machines", machine], { tab: "timeline" })}>step {shown(entry.step)}</a>
-        {back && <button type="button" class="quiet" onClick={() => back(entry.step)}>Resume from here</button>}
+        {back && <Act class="quiet" title={`Resume from here: step ${shown(entry.step)}`} run={() => back(entry.step)}>Resume from here</Act>}
       </p>
     );
   if (entry.kind === "end")
@@ -128,7 +128,7 @@ function EntryView({ entry, machine, back }: { entry: Entry; machine: string; ba
       </section>
     );
   return (
-    <article class={`said ${entry.kind}`} title={time(entry.time)}>
+    <article class={`said ${entry.kind}`} aria-label={entry.kind === "owner" ? "You" : "Model"} title={time(entry.time)}>
       <b>{entry.kind === "owner" ? "You" : "Model"}</b>
       <div class="text">{shownText(entry.text)}</div>
       {entry.kind === "model" && <small class="soft">{entry.note}</small>}
@@ -171,7 +171,7 @@ function Plan({ c }: { c: Conversation }) {
     <section class="panel" aria-label="Plan">
       <h2>Plan</h2>
       <ul class="plan">
-        {c.plan.map((p, i) => <li key={i} class={p.status}><span title={p.status}>{marks[p.status] ?? "○"}</span> {shownText(p.text)}</li>)}
+        {c.plan.map((p, i) => <li key={i} class={p.status}><span role="img" aria-label={p.status} title={p.status}>{marks[p.status] ?? "○"}</span> {shownText(p.text)}</li>)}
       </ul>
     </section>
   );
@@ -331,7 +331,7 @@ export function RunPage({ id }: { id: string }) {
     <>
       <div class="bar">
         <h1>Run <code>{run.id}</code></h1>
-        <Badge kind={stateKind(run)}>{run.status ?? run.state}</Badge>
+        <State kind={stateKind(run)}>{run.status ?? run.state}</State>
         <span class="space" />
         <div class="acts"><Actions run={run} reload={reload} /></div>
       </div>

@@ -22,6 +22,11 @@ export function Loading() {
   return <p class="empty" role="status">Loading…</p>;
 }
 
+/** A state that a screen reader says when it changes. */
+export function State({ kind, children }: { kind: string; children: ComponentChildren }) {
+  return <span role="status"><Badge kind={kind}>{children}</Badge></span>;
+}
+
 export function Badge({ kind, children }: { kind: string; children: ComponentChildren }) {
   return <span class={`badge ${kind}`}>{children}</span>;
 }
@@ -59,8 +64,10 @@ export function Act({ run, children, off, ...rest }: ActProps) {
     }
     setBusy((runs.current = false));
   };
+  // Of several buttons with the same text, a screen reader says what each is for.
+  const label = rest.title?.startsWith(String(children)) ? rest.title : undefined;
   return (
-    <button type="button" {...rest} aria-disabled={busy || off ? true : undefined} aria-busy={busy} onClick={press}>
+    <button type="button" {...rest} aria-label={label} aria-disabled={busy || off ? true : undefined} aria-busy={busy} onClick={press}>
       {children}
     </button>
   );
@@ -79,7 +86,7 @@ export interface Tab {
   title: string;
 }
 
-export function Tabs({ tabs, at, pick }: { tabs: Tab[]; at: string; pick: (name: string) => void }) {
+export function Tabs({ label, tabs, at, pick }: { label: string; tabs: Tab[]; at: string; pick: (name: string) => void }) {
   const step = (e: KeyboardEvent, i: number) => {
     const by = e.key === "ArrowRight" ? 1 : e.key === "ArrowLeft" ? -1 : 0;
     if (!by) return;
@@ -90,7 +97,7 @@ export function Tabs({ tabs, at, pick }: { tabs: Tab[]; at: string; pick: (name:
   // On a phone the tabs do not fit beside each other.
   useEffect(() => document.getElementById(`tab-${at}`)?.scrollIntoView({ block: "nearest", inline: "nearest" }), [at]);
   return (
-    <div class="tabs" role="tablist">
+    <div class="tabs" role="tablist" aria-label={label}>
       {tabs.map((t, i) => (
         <button
           key={t.name}

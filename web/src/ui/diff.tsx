@@ -59,7 +59,7 @@ function Cell({ line, side }: { line: DiffLine | undefined; side: "before" | "af
   return (
     <>
       <td class="number">{line?.[side]}</td>
-      <td class={kind}>{line?.text}</td>
+      <td class={kind}>{line && <i>{sign[line.kind]}</i>}{line?.text}</td>
     </>
   );
 }
@@ -70,7 +70,7 @@ export function DiffView({ hunks, sides }: { hunks: string; sides: boolean }) {
   const part = cut ? lines.slice(0, LINES_MAX) : lines;
   return (
     <>
-      <table class={`diff ${sides ? "sides" : ""}`}>
+      <table class={`diff ${sides ? "sides" : ""}`} aria-label="Difference">
         <tbody>
           {sides
             ? diffPairs(part).map(([a, b], i) => (

@@ -34,6 +34,7 @@ function options(p: Props, width: number, lib: typeof uPlot): uPlot.Options {
   return {
     width,
     height: HEIGHT,
+    padding: [null, 36, null, null], // half of a time below the newest value
     cursor: { y: false },
     legend: { show: p.series.length > 1 },
     scales: { ...x, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
@@ -83,12 +84,16 @@ export function Plot(p: Props) {
   }, [shape]);
   useEffect(() => plot.current?.setData(data), [p.times.at(-1), p.times.length]);
 
-  const now = p.series[0]?.values.at(-1);
-  const said = p.series.length === 1 && typeof now === "number" ? p.format(now) : "";
+  const newest = (s: Series) => {
+    const now = s.values.at(-1);
+    return typeof now === "number" ? p.format(now) : "";
+  };
+  const said = p.series.length === 1 ? newest(p.series[0]!) : "";
+  const all = p.series.map((s) => `${s.title} ${newest(s)}`).join(", ");
   return (
-    <figure class="panel plot" role="img" aria-label={`${p.title} ${said}`}>
+    <figure class="panel plot" role="img" aria-label={`${p.title}: ${said || all}`}>
       <figcaption><b>{p.title}</b> <span class="soft">{said}</span></figcaption>
-      <div ref={place} />
+      <div ref={place} aria-hidden="true" />
     </figure>
   );
 }

@@ -63,7 +63,7 @@ function Output({ path, exec }: { path: string; exec: Exec }) {
   return (
     <>
       <Problem error={error} />
-      <pre class="output" ref={box} tabIndex={0} aria-label="Output">
+      <pre class="output" ref={box} tabIndex={0} role="region" aria-label="Output">
         {pieces.map((p, i) => <span key={i} class={p.stream}>{shownOutput(p.text)}</span>)}
         {pieces.length === 0 && !error && <span class="soft">No output.</span>}
       </pre>

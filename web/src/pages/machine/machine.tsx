@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { api, at } from "../../api";
 import { go, href, route, subject } from "../../router";
 import type { Machine } from "../../types";
-import { Act, Badge, Loading, Problem, Tabs } from "../../ui/basics";
+import { Act, Loading, Problem, State, Tabs } from "../../ui/basics";
 import { confirmDialog } from "../../ui/dialog";
 import { bytes, shown, time } from "../../ui/format";
 import { useLoad } from "../../ui/load";
@@ -44,7 +44,7 @@ function Actions({ machine, path }: PartProps) {
   const asleep = machine.state === "paused" || machine.state === "stopped";
   return (
     <>
-      {machine.kind === "box" && machine.state !== "ended" && <a class="button quiet" href={href(["review", machine.id])}>Review</a>}
+      {machine.kind !== "cell" && machine.state !== "ended" && <a class="button quiet" href={href(["review", machine.id])}>Review</a>}
       <a class="button quiet" href={href(["audit"], { machine: machine.id })}>Audit</a>
       {running && <Act run={verb("pause")}>Pause</Act>}
       {asleep && <Act class="primary" run={verb("resume")}>Resume</Act>}
@@ -96,14 +96,14 @@ export function MachinePage({ id }: { id: string }) {
     <>
       <div class="bar">
         <h1>{name}</h1>
-        <Badge kind={machine.state}>{machine.state}</Badge>
+        <State kind={machine.state}>{machine.state}</State>
         <span class="space" />
         <div class="acts"><Actions machine={machine} path={path} /></div>
       </div>
       <Problem error={error} />
       {warnings.map((text) => <div class="warning" key={text}>{text}</div>)}
       <Facts machine={machine} />
-      <Tabs tabs={tabs} at={tab.name} pick={(name) => go(["machines", id], { tab: name }, true)} />
+      <Tabs label="Parts of the machine" tabs={tabs} at={tab.name} pick={(name) => go(["machines", id], { tab: name }, true)} />
       <div role="tabpanel" aria-labelledby={`tab-${tab.name}`}>
         <tab.show machine={machine} path={path} />
       </div>

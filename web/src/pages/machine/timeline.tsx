@@ -1,6 +1,6 @@
 // The steps of a machine: what caused each, how it ended, what it changed. A step that can be
 // restored can be gone back to, and forked.
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { api, at, listAll } from "../../api";
 import { go } from "../../router";
 import type { Change, Diff, Machine, Step } from "../../types";
@@ -203,7 +203,12 @@ export function Timeline({ machine, path }: PartProps) {
   const fork = () => step && openDialog((close) => <Fork path={path} step={step} close={close} />);
   const rename = () => step && openDialog((close) => <NameStep path={path} step={step} close={close} />);
   const take = () => openDialog((close) => <TakeStep path={path} close={close} />);
-  const move = (by: number) => steps?.[place + by] && setPicked(steps[place + by]!.number);
+  const list = useRef<HTMLOListElement>(null);
+  const move = (by: number) => {
+    if (!steps?.[place + by]) return;
+    setPicked(steps[place + by]!.number);
+    list.current?.querySelectorAll("button")[place + by]?.focus(); // so that it is in view, and read aloud
+  };
   useKeys([
     { keys: "j", what: "Next older step", run: () => move(1) },
     { keys: "k", what: "Next newer step", run: () => move(-1) },
@@ -228,7 +233,7 @@ export function Timeline({ machine, path }: PartProps) {
       {steps && step && (
         <div class="timeline">
           <div>
-            <ol class="steps panel" aria-label="Steps, newest first" reversed>
+            <ol ref={list} class="steps panel" aria-label="Steps, newest first" reversed>
               {steps.map((s) => (
                 <StepRow key={s.id} step={s} picked={s === step} pick={() => setPicked(s.number)} />
               ))}
