@@ -180,6 +180,12 @@ def test_changes_of_a_database_are_reviewed_and_shipped(page, daemon, tmp_path):
     db.close()
 
 
+def test_a_machine_that_was_granted_nothing_says_so_in_words(page, box):
+    visit(page, "review", box)
+    page.shown(".problem:has-text('no directory copy, repository or database') p:has-text('carrel ship MACHINE')")
+    assert '{"error"' not in page.textContent("main")
+
+
 def test_without_the_command_the_page_says_what_is_missing(tab, daemon):
     visit(tab, "review")
     tab.shown(".warning:has-text('carrel console')")

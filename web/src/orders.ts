@@ -56,11 +56,19 @@ export async function order(what: Order, signal?: AbortSignal): Promise<Done> {
   }
 }
 
+/** What `carrel ship` printed when it failed: a line for people, and with --json an object on a line too. */
+function orderError(output: string): Error {
+  const line = output.split("\n").find((l) => l.startsWith('{"error":'));
+  if (!line) return new Error(output.trim().replace(/^carrel: /, "") || "carrel ship failed.");
+  const { code, message, remedy } = (JSON.parse(line) as { error: Record<string, string> }).error;
+  return new ApiError(0, code!, message!, remedy);
+}
+
 async function orderResult(id: number, signal?: AbortSignal): Promise<Done> {
   for (;;) {
     const told = await api.post<{ state: string; status: number; output?: string }>("/console/result", { id });
     if (told.state === "done") {
-      if (told.status >= FAILED) throw new Error(told.output?.trim().replace(/^carrel: /, "") || "carrel ship failed.");
+      if (told.status >= FAILED) throw orderError(told.output ?? "");
       return { status: told.status, output: told.output ?? "" };
     }
     signal?.throwIfAborted();

@@ -72,7 +72,7 @@ export function Grants({ machine, path }: PartProps) {
           ))}
         </ul>
         <p class="soft">
-          Files, directories and repositories of the host are granted there:
+          Files, repositories and databases are granted on their host:
           {" "}<code>carrel grant add {machine.name ?? machine.id} --file FILE</code>
         </p>
       </section>
