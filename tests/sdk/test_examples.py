@@ -25,38 +25,32 @@ def model(request):
     m.end()
 
 
-def work(example, packages, model, npm_package, daemon, home, node="node"):
+def work(example, packages, model, npm_package, daemon, home, node):
     """The lines that the example prints; its machine is gone."""
     where = npm_packages(HERE / packages)
     shutil.rmtree(where / "node_modules/carrel", ignore_errors=True)
     shutil.copytree(npm_package, where / "node_modules/carrel")
     shutil.copy(TOP / f"examples/agents/{example}.mjs", where)
     base = f"http://127.0.0.1:{model.port}"
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), "CARREL_RUN": str(daemon.run_dir), "MODEL": "a-model",
+    env = {"PATH": f"{os.path.dirname(node)}:{os.environ['PATH']}", "HOME": str(home), "CARREL_RUN": str(daemon.run_dir), "MODEL": "a-model",
            "OPENAI_BASE_URL": base + "/v1", "OPENAI_API_KEY": KEY, "ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": KEY,
            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
     done = subprocess.run([node, f"{example}.mjs", "Write a note."], cwd=where, env=env, stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=90 * PATIENCE)
+                          text=True, timeout=240 * PATIENCE)
     assert done.returncode == 0, done.stderr[-2000:]
     assert daemon.machines() == []
     return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("example, packages, model", [(name, *row) for name, row in EXAMPLES.items()], indirect=["model"], ids=EXAMPLES)
-def test_an_agent_works_in_its_machine(example, packages, model, npm_package, daemon, tmp_path):
-    lines = work(example, packages, model, npm_package, daemon, tmp_path)
+def test_an_agent_works_in_its_machine(example, packages, model, npm_package, daemon, tmp_path, node):
+    lines = work(example, packages, model, npm_package, daemon, tmp_path, node)
     assert lines == ["The note is written.", "added home/user/note"]
     assert any("from the machine" in str(r.body) and "exit status 0" in str(r.body) for r in model.requests)
 
 
-@pytest.mark.parametrize("example", ["langchain", "openai-agents"])
 @pytest.mark.parametrize("model", ["shell"], indirect=True)
-def test_an_agent_works_in_versions_of_node(example, model, npm_package, daemon, tmp_path, node):
-    assert work(example, "agents", model, npm_package, daemon, tmp_path, node) == ["The note is written.", "added home/user/note"]
-
-
-@pytest.mark.parametrize("model", ["shell"], indirect=True)
-def test_an_agent_takes_a_command_back(model, npm_package, daemon, tmp_path):
+def test_an_agent_takes_a_command_back(model, npm_package, daemon, tmp_path, node):
     """The model calls `shell`, and with the result of that `undo`."""
     model.commands.append("no argument of undo")
     answer = model.responses
@@ -66,5 +60,5 @@ def test_an_agent_takes_a_command_back(model, npm_package, daemon, tmp_path):
         return answer(request)
 
     model.responses = responses
-    assert work("openai-agents", "agents", model, npm_package, daemon, tmp_path) == ["The note is written."]
+    assert work("openai-agents", "agents", model, npm_package, daemon, tmp_path, node) == ["The note is written."]
     assert "as they were" in str(model.requests[-1].body)
