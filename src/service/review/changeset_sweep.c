@@ -106,12 +106,13 @@ static int sweep_journal(struct sweep *w, struct err *err) {
     size_t n;
     int more;
     snprintf(dir, sizeof(dir), "%s/journal", w->service->place->home);
-    if (journal_reader_open(dir, &filter, &reader, err) < 0)
-        return -1;
-    while ((more = journal_reader_next(reader, &record, &line, &n, err)) > 0)
+    more = journal_reader_open(dir, &filter, &reader, err);
+    while (more >= 0 && (more = journal_reader_next(reader, &record, &line, &n, err)) > 0)
         if (sweep_repeat(w->service, record, err) < 0)
             return -1;
-    return more;
+    if (more < 0) /* they count as pending: better than not listed */
+        log_line(LOG_WARN, "service", "read what became of change sets: %s", err->text);
+    return 0;
 }
 
 /* Drops rows whose files somebody deleted. */
