@@ -39,10 +39,15 @@ all: setup-build $(BUILD)/build.ninja
 setup-%:
 	@$(SETUP) $*
 
+# Without the suites that take long, unless TEST_ARGS chooses. CI runs all.
 test: setup-test all
 	@rm -f $(BUILD)/meson-logs/testlog*.json
-	@meson test -C $(BUILD) --no-rebuild --num-processes $(TEST_JOBS) --print-errorlogs $(TEST_ARGS) </dev/null; \
+	@meson test -C $(BUILD) --no-rebuild --num-processes $(TEST_JOBS) --print-errorlogs \
+		$(or $(TEST_ARGS),--no-suite long --no-suite bench-smoke) </dev/null; \
 		scripts/test-report $(BUILD)
+
+test-all:
+	@$(MAKE) --no-print-directory test TEST_ARGS='$(or $(TEST_ARGS),--suite carrel)'
 
 # The same beside 8 busy loops and a package manager at work.
 test-busy: setup-test all
@@ -195,4 +200,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade test-console web screenshots sdk deb test-deb container test-container dist lint format install uninstall clean
+.PHONY: all test test-all test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade test-console web screenshots sdk deb test-deb container test-container dist lint format install uninstall clean
