@@ -64,6 +64,22 @@ def test_half_an_envelope_and_one_of_100_megabytes(sandbox, body):
         assert failed.value.code in ("invalid_argument", "resource_exhausted")
 
 
+@pytest.mark.parametrize("body", [b"[" * 1_000_000, b'{"a":' * 100_000, b'{"path":"/tmp/a\\u0000b"}', b'{"path":"/tmp/\xff"}', b'"text"', b"{}{}", b'{"path":"/tmp","path":'],
+                         ids=["lists", "objects", "nul", "no-utf8", "text", "two", "cut"])
+def test_messages_that_are_no_json_object(sandbox, body):
+    with pytest.raises(Failed) as failed:
+        list(sandbox.open("filesystem.Filesystem/WatchDir", envelope(body)))
+    assert failed.value.code == "invalid_argument"
+    status, headers, data = sandbox.call_raw("POST", "/filesystem.Filesystem/Stat", body, {"Content-Type": JSON})
+    assert (status, headers["Content-Type"], json.loads(data)["code"]) == (400, JSON, "invalid_argument")
+    assert sandbox.run("echo on").stdout == b"on\n"
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "1e9", "99999999999999999999", "1, 2", "9" * 40])
+def test_a_keepalive_that_is_no_time_is_ignored(sandbox, value):
+    assert sandbox.run("echo on", headers={"Keepalive-Ping-Interval": value}).stdout == b"on\n"
+
+
 def test_versions_from_the_future(e2b, sandbox):
     """Fields and headers that nobody knows yet are ignored; paths are not found, in words."""
     made = e2b.create(futureField={"a": [1]}, metadata={"v": "9"})

@@ -106,6 +106,23 @@ def test_watched_directory_that_vanishes_ends_the_watch(sandbox):
     refused("not_found", Watch, sandbox, "d")
 
 
+def test_polled_watch_of_a_directory_that_vanishes_says_so(sandbox):
+    """After the events that were seen before; and a directory of the same name is another one."""
+    sandbox.run("mkdir p")
+    watcher = fs(sandbox, "CreateWatcher", path="p")["watcherId"]
+    sandbox.run("touch p/last; rm -r p; mkdir p; touch p/other")
+    seen = []
+
+    def ends():
+        try:
+            seen.extend(e["name"] for e in fs(sandbox, "GetWatcherEvents", watcherId=watcher)["events"])
+        except Failed as e:
+            return (e.code, e.message) == ("not_found", "the directory '/home/user/p' was removed")
+        return False
+    sandbox.daemon.until(ends)
+    assert "other" not in seen
+
+
 def test_what_cannot_be_watched(sandbox):
     sandbox.run("touch file; mkdir many; cd many; seq 100 | xargs mkdir")
     refused("invalid_argument", Watch, sandbox, "file")
