@@ -183,6 +183,8 @@ void api_backup_take(struct call *c);
 void api_backup_list(struct call *c);
 void api_backup_verify(struct call *c);
 void api_backup_forget(struct call *c);
+void api_backup_export(struct call *c);
+void api_backup_import(struct call *c);
 void api_backup_prune(struct call *c);
 void api_backup_restore(struct call *c);
 void api_volume_list(struct call *c);

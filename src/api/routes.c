@@ -69,6 +69,10 @@ static const struct query changesets_queries[] = {
     {"cursor", "string", "`next` of the previous page"},
     {0},
 };
+static const struct query backup_archive_queries[] = {
+    {"packs", "string", "send only packs with these numbers, such as 0-3,7; `none`: no pack"},
+    {0},
+};
 static const struct query backup_queries[] = {
     {"machine", "string", "only backups of this machine: its id, or its name at that time"},
     {0},
@@ -403,6 +407,12 @@ const struct route routes[] = {
     {"GET", "/v1/backups", "backup_list", SCOPE_READ, BODY_NONE, NULL, &backups_schema, 200, NULL,
      "List backups, newest first", "\"$URL/v1/backups?machine=$M\"", api_backup_list,
      backup_queries},
+    {"POST", "/v1/backups", "backup_import", SCOPE_RUN, BODY_STREAM, NULL, &backup_schema, 200,
+     NULL, "Store a backup that another daemon sent: a tar of GET /v1/backups/{}/archive",
+     "-X POST $URL/v1/backups --data-binary @$TAR", api_backup_import, NULL},
+    {"GET", "/v1/backups/{}/archive", "backup_export", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
+     "application/x-tar", "Send a backup: its packs, its manifest and a description, as a tar",
+     "$URL/v1/backups/$K/archive", api_backup_export, backup_archive_queries},
     {"POST", "/v1/backups/{}/verify", "backup_verify", SCOPE_READ, BODY_NONE, NULL,
      &backup_verified_schema, 200, NULL, "Read a whole backup and compare it with its hashes",
      "-X POST $URL/v1/backups/$K/verify", api_backup_verify, NULL},

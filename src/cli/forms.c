@@ -125,9 +125,11 @@ const struct form volume_forms[] = {
 
 const struct form backup_forms[] = {
     {"MACHINE", "back up the files of a machine: store what changed since the last backup"},
-    {"ls [MACHINE]", "list backups, newest first"},
-    {"verify BACKUP", "read a backup, or the newest one of a machine, and check it"},
-    {"restore BACKUP", "create a machine from a backup, or from the newest one of a machine"},
+    {"MACHINE --to DIR", "also copy the backup, or one that exists, to a directory"},
+    {"ls [MACHINE|DIR]", "list backups, newest first"},
+    {"verify BACKUP|DIR [BACKUP]", "read a backup, or the newest one of a machine, and check it"},
+    {"restore BACKUP|DIR [BACKUP]",
+     "create a machine from a backup, or from the newest one of a machine or directory"},
     {"forget BACKUP", "delete a backup, and files that no other backup needs"},
     {"prune MACHINE", "delete all but the newest backups: --keep-last COUNT"},
     {NULL, NULL},

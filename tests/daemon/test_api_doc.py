@@ -120,6 +120,9 @@ def prepare(daemon, route, line, where):
     if "$TAR" in line:
         names["TAR"] = str(where / "some.tar")
         make_tar(names["TAR"])
+        if "/backups" in route:
+            backup = daemon.post(f"/v1/machines/{names['M']}/backups")["id"]
+            pathlib.Path(names["TAR"]).write_bytes(daemon.request("GET", f"/v1/backups/{backup}/archive", raw=True))
     if "/forward/" in line:
         x = daemon.background(names["M"], "python3 -c 'import socket; s = socket.create_server((\"127.0.0.1\", 5432)); print(1, flush=True); s.accept()[0].recv(1)'")
         daemon.until(lambda: daemon.get(f"/v1/machines/{names['M']}/execs/{x}/output", raw=True))

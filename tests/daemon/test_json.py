@@ -180,6 +180,8 @@ login claude --json -> invalid
 volume show --json none -> not_found
 backup --json nobody -> not_found
 backup verify --json none -> not_found
+backup verify --json ./none -> not_found
+backup --json work --to none -> invalid
 backup forget --json none -> not_found
 volume rm --json none -> not_found
 image show --json none -> not_found

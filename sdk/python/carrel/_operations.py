@@ -57,6 +57,8 @@ OPERATIONS: Dict[str, Tuple[str, str, Tuple[str, ...]]] = {
     "backup_take": ("POST", "/v1/machines/{machine}/backups", ()),
     "backup_prune": ("POST", "/v1/machines/{machine}/backups/prune", ()),
     "backup_list": ("GET", "/v1/backups", ("machine", )),
+    "backup_import": ("POST", "/v1/backups", ()),
+    "backup_export": ("GET", "/v1/backups/{backup}/archive", ("packs", )),
     "backup_verify": ("POST", "/v1/backups/{backup}/verify", ()),
     "backup_restore": ("POST", "/v1/backups/{backup}/restore", ()),
     "backup_forget": ("DELETE", "/v1/backups/{backup}", ()),

@@ -1856,6 +1856,10 @@ export interface Operations {
   backup_prune: { params: { machine: string }; body: BackupPruneRequest; answer: BackupForgotten; event: never };
   /** List backups, newest first */
   backup_list: { params: { machine?: string }; body: undefined; answer: Backups; event: never };
+  /** Store a backup that another daemon sent: a tar of GET /v1/backups/{}/archive */
+  backup_import: { params: {}; body: Uint8Array; answer: Backup; event: never };
+  /** Send a backup: its packs, its manifest and a description, as a tar */
+  backup_export: { params: { backup: string; packs?: string }; body: undefined; answer: Uint8Array; event: never };
   /** Read a whole backup and compare it with its hashes */
   backup_verify: { params: { backup: string }; body: undefined; answer: BackupVerified; event: never };
   /** Create a machine with the files of a backup */
@@ -2075,6 +2079,8 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   backup_take: ["POST", "/v1/machines/{machine}/backups"],
   backup_prune: ["POST", "/v1/machines/{machine}/backups/prune"],
   backup_list: ["GET", "/v1/backups"],
+  backup_import: ["POST", "/v1/backups"],
+  backup_export: ["GET", "/v1/backups/{backup}/archive"],
   backup_verify: ["POST", "/v1/backups/{backup}/verify"],
   backup_restore: ["POST", "/v1/backups/{backup}/restore"],
   backup_forget: ["DELETE", "/v1/backups/{backup}"],

@@ -6,17 +6,19 @@
 #include "base/defer.h"
 #include "base/id.h"
 #include "base/jot.h"
+#include "cli/backups/away.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/machine.h"
 #include "cli/options.h"
 #include "cli/table.h"
 
-enum { BACKUP_WORDS = 2 };
+enum { BACKUP_WORDS = 3 };
 
 struct backup_options {
-    const char *as;
-    uint64_t keep; /* 0: not given */
+    const char *as, *to;
+    const char *of; /* a backup in a directory; NULL: the newest one */
+    uint64_t keep;  /* 0: not given */
     bool quiet, json, help;
 };
 
@@ -24,6 +26,7 @@ struct backup_options {
 
 const struct option_row backup_rows[] = {
     {0, "as", "NAME", OPTION_TEXT, AT(as), "restore: name of the new machine"},
+    {0, "to", "DIR", OPTION_TEXT, AT(to), "also copy the backup to a directory, which may be new"},
     {0, "keep-last", "COUNT", OPTION_NUMBER, AT(keep), "prune: number of backups to keep"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
@@ -63,29 +66,72 @@ static int backup_id(struct client *c, const char *word, char ret[ID_SIZE], stru
     return 0;
 }
 
+/* With --to, the word may also be a backup. */
 static int backup_take(struct client *c, const char *word, const struct backup_options *o,
                        json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
-    (void)o;
-    return client_target(target, err, "/v1/machines/%s/backups", word) < 0
-               ? -1
-               : backup_call(c, "POST", target, NULL, ret, err);
+    uint64_t bytes;
+    if (o->to && id_valid(word, strlen(word), 'k')) {
+        *ret = json_pack("{s:s}", "id", word);
+    } else if (client_target(target, err, "/v1/machines/%s/backups", word) < 0 ||
+               backup_call(c, "POST", target, NULL, ret, err) < 0) {
+        return -1;
+    }
+    if (!o->to)
+        return 0;
+    if (away_save(c, client_text(*ret, "id"), o->to, o->quiet, &bytes, err) < 0)
+        return err_wrap(err, "backup '%s' is in the store, but not in directory '%s'",
+                        client_text(*ret, "id"), o->to);
+    json_object_set_new(*ret, "copied_bytes", json_integer((json_int_t)bytes));
+    return 0;
 }
 
 static int backup_list(struct client *c, const char *word, const struct backup_options *o,
                        json_t **ret, struct err *err) {
+    json_t *list = NULL;
     (void)o;
-    return backup_fetch(c, word, ret, err);
+    if (!word || !away_is_dir(word))
+        return backup_fetch(c, word, ret, err);
+    if (away_list(word, &list, err) < 0)
+        return -1;
+    *ret = json_pack("{s:o}", "backups", list);
+    return 0;
 }
 
 static int backup_verify(struct client *c, const char *word, const struct backup_options *o,
                          json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE], id[ID_SIZE];
-    (void)o;
-    return backup_id(c, word, id, err) < 0 ||
-                   client_target(target, err, "/v1/backups/%s/verify", id) < 0
-               ? -1
-               : backup_call(c, "POST", target, NULL, ret, err);
+    json_t *away DEFER(json_decrefp) = NULL;
+    uint64_t bytes;
+    if (!away_is_dir(word))
+        return backup_id(c, word, id, err) < 0 ||
+                       client_target(target, err, "/v1/backups/%s/verify", id) < 0
+                   ? -1
+                   : backup_call(c, "POST", target, NULL, ret, err);
+    if (away_find(word, o->of, &away, err) < 0 ||
+        away_verify(word, away, o->quiet, &bytes, err) < 0)
+        return -1;
+    *ret = json_pack("{s:O, s:I, s:I}", "id", json_object_get(away, "id"), "packs",
+                     (json_int_t)json_array_size(json_object_get(away, "packs")), "bytes",
+                     (json_int_t)bytes);
+    return 0;
+}
+
+/* Stores a copy in the daemon, makes a machine of it, and forgets it. */
+static int backup_restore_away(struct client *c, const char *dir, const struct backup_options *o,
+                               const struct buf *body, json_t **ret, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    json_t *away DEFER(json_decrefp) = NULL, *stored DEFER(json_decrefp) = NULL;
+    struct err ignored;
+    if (away_find(dir, o->of, &away, err) < 0 ||
+        away_send(c, dir, away, o->quiet, &stored, err) < 0)
+        return -1;
+    int r = client_target(target, err, "/v1/backups/%s/restore", client_text(stored, "id"));
+    if (r == 0)
+        r = backup_call(c, "POST", target, body, ret, err);
+    if (client_target(target, &ignored, "/v1/backups/%s", client_text(stored, "id")) == 0)
+        backup_call(c, "DELETE", target, NULL, NULL, &ignored);
+    return r;
 }
 
 static int backup_restore(struct client *c, const char *word, const struct backup_options *o,
@@ -99,6 +145,8 @@ static int backup_restore(struct client *c, const char *word, const struct backu
     jot_end(&j, '}');
     if (j.failed)
         return err_set(err, ERR_LIMIT, "--as: the name is too long");
+    if (away_is_dir(word))
+        return backup_restore_away(c, word, o, &body, ret, err);
     return backup_id(c, word, id, err) < 0 ||
                    client_target(target, err, "/v1/backups/%s/restore", id) < 0
                ? -1
@@ -150,8 +198,14 @@ static void backup_line(const json_t *b) {
 
 static void print_backup(const json_t *b, const struct backup_options *o) {
     char written[16];
-    table_bytes(client_number(b, "written_bytes"), written);
     puts(client_text(b, "id"));
+    if (o->to) {
+        table_bytes(client_number(b, "copied_bytes"), written);
+        cli_done(o->quiet, "copied %s; restore it on any host with: carrel backup restore %s",
+                 written, o->to);
+        return;
+    }
+    table_bytes(client_number(b, "written_bytes"), written);
     cli_done(o->quiet, "stored %s; restore it with: carrel backup restore %s", written,
              client_text(b, "id"));
 }
@@ -205,8 +259,27 @@ static const struct backup_verb {
 static const struct backup_verb take = {"", true, backup_take, print_backup};
 enum { VERBS = sizeof(verbs) / sizeof(*verbs) };
 
+static int backup_options_fit(const struct backup_verb *v, const char *word, const char *of,
+                              struct backup_options *o, struct err *err) {
+    if ((o->as && v->run != backup_restore) || (o->keep && v->run != backup_prune) ||
+        (o->to && v != &take))
+        return err_set(err, ERR_INVALID,
+                       "--to belongs to carrel backup MACHINE, --as to restore, and --keep-last "
+                       "to prune");
+    if (o->to && !away_is_dir(o->to)) {
+        err_set(err, ERR_INVALID, "--to needs a directory with a slash in its name");
+        return err_remedy(err, "for one in this directory, write: --to ./%s", o->to);
+    }
+    o->of = of;
+    if (!of || ((v->run == backup_verify || v->run == backup_restore) && away_is_dir(word) &&
+                id_valid(of, strlen(of), 'k')))
+        return 0;
+    err_set(err, ERR_INVALID, "'%.60s' is no backup in a directory", of);
+    return err_remedy(err, "see carrel backup --help");
+}
+
 static const struct backup_verb *backup_verb_of(char **words, int count, const char **ret_word,
-                                                const struct backup_options *o, struct err *err) {
+                                                struct backup_options *o, struct err *err) {
     size_t i = 0;
     while (i < VERBS && (!count || strcmp(verbs[i].name, words[0]) != 0))
         i++;
@@ -222,12 +295,7 @@ static const struct backup_verb *backup_verb_of(char **words, int count, const c
         cli_unknown_subcommand("backup", words[0], err);
         return NULL;
     }
-    if ((o->as && v->run != backup_restore) || (o->keep && v->run != backup_prune)) {
-        err_set(err, ERR_INVALID,
-                "--as belongs to carrel backup restore, and --keep-last to prune");
-        return NULL;
-    }
-    return v;
+    return backup_options_fit(v, *ret_word, count > 2 ? words[2] : NULL, o, err) < 0 ? NULL : v;
 }
 
 int cmd_backup(int argc, char **argv) {
@@ -245,7 +313,10 @@ int cmd_backup(int argc, char **argv) {
         return 0;
     }
     const struct backup_verb *v = backup_verb_of(words, count, &word, &o, &err);
-    if (!v || client_open(&c, CLIENT_START, NULL, &err) < 0 ||
+    /* What is in a directory is listed and checked without a daemon. */
+    bool alone =
+        v && word && away_is_dir(word) && (v->run == backup_list || v->run == backup_verify);
+    if (!v || (!alone && client_open(&c, CLIENT_START, NULL, &err) < 0) ||
         v->run(&c, word, &o, &answer, &err) < 0)
         return cli_fail(&err);
     if (o.json)

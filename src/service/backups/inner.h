@@ -17,6 +17,8 @@ _Static_assert((int)BACKUPS_MAX < (int)STORE_PAGE_MAX, "a list has all of them")
 enum {
     BACKUP_RECORD_MAX = 1 << 30, /* as in image/known.h, which the daemon does not link */
     BACKUP_JOBS_MAX = 8,
+    BACKUP_FORM = 1,           /* of the description of a copy */
+    BACKUP_TEXT_MAX = 8 << 20, /* bytes of it: it lists all packs */
     BACKUP_PATH_SIZE = PLACE_SIZE + 64,
 };
 
@@ -53,6 +55,9 @@ void backup_put(struct jot *j, const struct backup_row *row);
 #define BACKUP_MANIFEST ".manifest"
 #define BACKUP_KNOWN ".known" /* the record for the next backup (image/known.h) */
 #define BACKUP_UNFINISHED ".new"
+
+/* In an exported backup: the folder of its description, and the version of that. */
+#define BACKUP_TEXTS "backups/"
 
 /* In the details of a backup without the host's /usr: backup_host_state() at that time. */
 #define BACKUP_HOST "host"
@@ -119,11 +124,14 @@ void backup_archive_done(struct backup_archive *a);
 
 struct backup_intake {
     int dir, packs;
+    bool is_copy;     /* of another daemon: it has a description, and no record */
+    struct buf text;  /* the description */
+    uint32_t files;   /* in the stream */
     char id[ID_SIZE]; /* of the backup */
     struct tar_reader tar;
     uint8_t block[TAR_BLOCK];
     size_t block_len;
-    int fd; /* the file that is being written; -1: none */
+    int fd; /* the file that is being written; -1: none, or the description */
     struct sha256 sum;
     char hash[SHA256_HEX];   /* that the file must have; empty: any */
     bool is_pack;            /* the file is a pack, else it belongs to this backup */
@@ -135,5 +143,9 @@ struct backup_intake {
     uint64_t written, most; /* bytes; most 0: no limit */
 };
 
+/* Marks a backup as not complete, and ends that. The files of a complete one are synced before. */
+int backup_mark(int dir, const char *id, struct err *err);
+void backup_unmark(int dir, const char *id);
+int backup_sync(const struct backup_intake *in, struct err *err);
 int backup_intake_feed(struct backup_intake *in, const uint8_t *bytes, size_t n, struct err *err);
 void backup_intake_done(struct backup_intake *in);

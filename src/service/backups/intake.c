@@ -14,8 +14,9 @@
 #include "base/hex.h"
 #include "service/backups/inner.h"
 
-static int intake_refuse(struct err *err, const char *why) {
-    return err_set(err, ERR_INTERNAL, "carrel-image sent a backup that %s", why);
+static int intake_refuse(const struct backup_intake *in, struct err *err, const char *why) {
+    return in->is_copy ? err_set(err, ERR_INVALID, "the copy of the backup %s", why)
+                       : err_set(err, ERR_INTERNAL, "carrel-image sent a backup that %s", why);
 }
 
 static int intake_failed(int r, struct err *err) {
@@ -29,6 +30,26 @@ void backup_intake_done(struct backup_intake *in) {
     close_fd(&in->fd);
     close_fd(&in->packs);
     close_fd(&in->dir);
+    buf_done(&in->text);
+}
+
+int backup_mark(int dir, const char *id, struct err *err) {
+    char mark[ID_SIZE + 16];
+    snprintf(mark, sizeof(mark), "%s" BACKUP_UNFINISHED, id);
+    int fd DEFER_CLOSE = openat(dir, mark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    return fd < 0 || fsync(dir) < 0 ? err_sys(err, "cannot create the files of a backup") : 0;
+}
+
+void backup_unmark(int dir, const char *id) {
+    char mark[ID_SIZE + 16];
+    snprintf(mark, sizeof(mark), "%s" BACKUP_UNFINISHED, id);
+    unlinkat(dir, mark, 0);
+}
+
+int backup_sync(const struct backup_intake *in, struct err *err) {
+    return fsync(in->packs) < 0 || fsync(in->dir) < 0
+               ? err_sys(err, "cannot sync the directory of the backup")
+               : 0;
 }
 
 static bool intake_is_hash(const char *text) {
@@ -36,40 +57,53 @@ static bool intake_is_hash(const char *text) {
 }
 
 /* Kinds of files in the stream: the start of their names, and the most bytes of them. */
+enum intake_kind { INTAKE_PACK, INTAKE_MANIFEST, INTAKE_RECORD, INTAKE_TEXT, INTAKE_KINDS };
 static const struct {
     const char *path;
     uint64_t most;
-    const char *ending; /* of the file's name, after the id of the backup; NULL: a pack */
+    const char *ending; /* of the file's name, after the id of the backup */
     bool hashed;
-} kinds[] = {
-    {"packs/", PACKFILE_MAX, NULL, true},
-    {"manifests/", MANIFEST_MAX, BACKUP_MANIFEST, true},
-    {"known", BACKUP_RECORD_MAX, BACKUP_KNOWN, false},
+} kinds[INTAKE_KINDS] = {
+    [INTAKE_PACK] = {"packs/", PACKFILE_MAX, "", true},
+    [INTAKE_MANIFEST] = {"manifests/", MANIFEST_MAX, BACKUP_MANIFEST, true},
+    [INTAKE_RECORD] = {"known", BACKUP_RECORD_MAX, BACKUP_KNOWN, false},
+    [INTAKE_TEXT] = {BACKUP_TEXTS, BACKUP_TEXT_MAX, "", false},
 };
+
+static enum intake_kind intake_kind_of(const struct backup_intake *in, const char *path) {
+    for (enum intake_kind i = 0; i < INTAKE_KINDS; i++) {
+        size_t n = strlen(kinds[i].path);
+        if (strncmp(path, kinds[i].path, n) != 0)
+            continue;
+        bool fits = i == INTAKE_TEXT     ? in->is_copy && !in->text.len
+                    : i == INTAKE_RECORD ? !in->is_copy && !path[n]
+                                         : intake_is_hash(path + n);
+        return fits ? i : INTAKE_KINDS;
+    }
+    return INTAKE_KINDS;
+}
 
 static int intake_open(struct backup_intake *in, const struct tar_entry *e, struct err *err) {
     enum { FLAGS = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC };
-    size_t i = 0, n = 0;
-    for (; i < sizeof(kinds) / sizeof(*kinds); i++) {
-        n = strlen(kinds[i].path);
-        if (strncmp(e->path, kinds[i].path, n) == 0 &&
-            (kinds[i].hashed ? intake_is_hash(e->path + n) : !e->path[n]))
-            break;
-    }
-    if (i == sizeof(kinds) / sizeof(*kinds) || e->kind != TAR_FILE || e->size > kinds[i].most)
-        return intake_refuse(err, "has an unexpected file");
+    enum intake_kind kind = intake_kind_of(in, e->path);
+    if (kind == INTAKE_KINDS || e->kind != TAR_FILE || e->size > kinds[kind].most ||
+        ++in->files > MANIFEST_PACKS_MAX + INTAKE_KINDS)
+        return intake_refuse(in, err, "has an unexpected file");
     in->written += e->size;
     if (in->most && in->written > in->most)
         return err_set(err, ERR_LIMIT, "the backup is larger than the rest of the disk quota");
-    in->is_pack = !kinds[i].ending;
-    snprintf(in->hash, sizeof(in->hash), "%s", kinds[i].hashed ? e->path + n : "");
-    snprintf(in->name, sizeof(in->name), "%s%s", in->id, in->is_pack ? "" : kinds[i].ending);
-    if (!in->is_pack && kinds[i].hashed)
+    in->is_pack = kind == INTAKE_PACK;
+    snprintf(in->hash, sizeof(in->hash), "%s",
+             kinds[kind].hashed ? e->path + strlen(kinds[kind].path) : "");
+    snprintf(in->name, sizeof(in->name), "%s%s", in->id, kinds[kind].ending);
+    if (kind == INTAKE_MANIFEST)
         snprintf(in->manifest, sizeof(in->manifest), "%s", in->hash);
-    in->has_record |= !kinds[i].hashed;
+    in->has_record |= kind == INTAKE_RECORD;
     in->left = e->size;
     in->padding = tar_padding(e->size);
     sha256_init(&in->sum);
+    if (kind == INTAKE_TEXT)
+        return 0;
     in->fd = in->is_pack ? openat(in->packs, "new", FLAGS, 0600)
                          : openat(in->dir, in->name, FLAGS, 0600);
     return in->fd < 0 ? intake_failed(-errno, err) : 0;
@@ -79,10 +113,12 @@ static int intake_open(struct backup_intake *in, const struct tar_entry *e, stru
 static int intake_close(struct backup_intake *in, struct err *err) {
     uint8_t hash[SHA256_BYTES];
     char hex[SHA256_HEX];
+    if (in->fd < 0)
+        return 0;
     sha256_end(&in->sum, hash);
     hex_put(hash, SHA256_BYTES, hex);
     if (in->hash[0] && strcmp(hex, in->hash) != 0)
-        return intake_refuse(err, "has a file without the hash that names it");
+        return intake_refuse(in, err, "has a file without the hash that names it");
     int r = fsync(in->fd) < 0 ? -errno : 0;
     if (r == 0 && in->is_pack && renameat(in->packs, "new", in->packs, in->hash) < 0)
         r = -errno;
@@ -92,7 +128,7 @@ static int intake_close(struct backup_intake *in, struct err *err) {
 
 static int intake_contents(struct backup_intake *in, const uint8_t *bytes, size_t n,
                            struct err *err) {
-    int r = write_all(in->fd, bytes, n);
+    int r = in->fd < 0 ? (buf_add(&in->text, bytes, n) ? 0 : -EFBIG) : write_all(in->fd, bytes, n);
     if (r < 0)
         return intake_failed(r, err);
     sha256_add(&in->sum, bytes, n);
@@ -114,7 +150,7 @@ static int intake_block(struct backup_intake *in, struct err *err) {
             return -1;
         return in->left ? 0 : intake_close(in, err);
     default:
-        return intake_refuse(err, "is not a tar");
+        return intake_refuse(in, err, "is not a tar");
     }
 }
 

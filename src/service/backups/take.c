@@ -90,14 +90,12 @@ static void take_over(void *arg) {
 /* Deletes the files of a backup that failed, and the mark of one that is complete. */
 static void take_tidy(void *arg) {
     struct taking *t = arg;
-    char mark[ID_SIZE + 16];
     struct err err;
     if (t->job.failed && backup_clean(t->job.service, t->job.machine, &t->older, &err) < 0)
         log_line(LOG_WARN, "service", "delete a failed backup: %s machine=%s", err.text,
                  t->job.machine);
-    snprintf(mark, sizeof(mark), "%s" BACKUP_UNFINISHED, t->row.id);
     if (!t->job.failed)
-        unlinkat(t->in.dir, mark, 0);
+        backup_unmark(t->in.dir, t->row.id);
 }
 
 static void take_end(struct taking *t) {
@@ -203,9 +201,7 @@ static int take_check(struct taking *t, struct err *err) {
     if (backup_manifest(t->in.dir, &t->row, &text, &m, err) < 0 ||
         backup_packs_exist(t->in.packs, &m, err) < 0)
         return -1;
-    return fsync(t->in.packs) < 0 || fsync(t->in.dir) < 0
-               ? err_sys(err, "cannot sync the directory of the backup")
-               : 0;
+    return backup_sync(&t->in, err);
 }
 
 static void take_check_run(void *arg) {
@@ -299,18 +295,15 @@ static int take_open_record(struct taking *t) {
 }
 
 static int take_files(struct taking *t, struct err *err) {
-    char mark[ID_SIZE + 16];
     if (backup_dir_make(t->job.service, t->job.machine, err) < 0 ||
         (t->in.dir = backup_dir_open(t->job.service, t->job.machine, err)) < 0 ||
-        (t->in.packs = backup_packs_open(t->in.dir, err)) < 0)
+        (t->in.packs = backup_packs_open(t->in.dir, err)) < 0 ||
+        backup_mark(t->in.dir, t->row.id, err) < 0)
         return -1;
-    snprintf(mark, sizeof(mark), "%s" BACKUP_UNFINISHED, t->row.id);
-    int fd DEFER_CLOSE = openat(t->in.dir, mark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     t->record = take_open_record(t);
     if (t->record < 0)
         t->record = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fsync(t->in.dir) < 0 || t->record < 0 || pipe2(t->archive, O_CLOEXEC) < 0 ||
-        pipe2(t->report, O_CLOEXEC) < 0)
+    if (t->record < 0 || pipe2(t->archive, O_CLOEXEC) < 0 || pipe2(t->report, O_CLOEXEC) < 0)
         return err_sys(err, "cannot create the files of a backup");
     fcntl(t->archive[0], F_SETPIPE_SZ, PIPE_BYTES); /* optional: fewer wake-ups */
     return 0;
