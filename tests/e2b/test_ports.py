@@ -104,6 +104,17 @@ def visit_by_name(sandbox, path="/", port=8000, **fields):
     return answer.status, data
 
 
+def visit_by_address(sandbox, path="/", port=8000, **fields):
+    """The same for programs that resolve no names below localhost."""
+    listener = int(sandbox["domain"].rsplit(":", 1)[1])
+    c = http.client.HTTPConnection("127.0.0.1", listener, timeout=120)
+    c.request("GET", path, headers={"Carrel-Port": f"{port}-{sandbox['sandboxID']}", **fields})
+    answer = c.getresponse()
+    data = answer.read()
+    c.close()
+    return answer.status, data
+
+
 def test_request_passes_whole_and_without_fields_of_the_connection(e2b, served):
     status, headers, data = visit(e2b, served, "/a%20b?c=d", "POST", b"12345", **{"X-Own": "1"})
     told = json.loads(data)
@@ -194,18 +205,21 @@ def test_private_ports_need_the_traffic_token(e2b, server, served):
         assert visit(e2b, own, **fields)[0] == 403
         status, told = visit_by_name(own, **fields)
         assert status == 403 and json.loads(told)["code"] == 403 and b"e2b-traffic-access-token" in told
-    assert visit_by_name(own, **field)[0] == 200
+    assert visit_by_name(own, **field)[0] == visit_by_address(own, **field)[0] == 200
+    assert visit_by_address(own)[0] == visit_by_address(own, **{"e2b-traffic-access-token": other["trafficAccessToken"]})[0] == 403
     assert e2b.post(own, "connect", {"timeout": 300})["trafficAccessToken"] == token
 
 
 @pytest.mark.parametrize("field, value", [
     ("X-API-Key", "{key}"), ("X-Access-Token", "{token}"), ("X-Access-Token", "{other}"), ("X-Access-Token", "{key}"),
     ("Authorization", "Bearer {key}"), ("authorization", "bearer {carrel}"), ("Authorization", "Bearer {token}"), ("Authorization", "x={carrel}, y")])
-@pytest.mark.parametrize("by_name", [False, True])
-def test_a_program_does_not_get_the_credentials_of_its_client(e2b, server, served, other, by_name, field, value):
+@pytest.mark.parametrize("way", ["header", "name", "address"])
+def test_a_program_does_not_get_the_credentials_of_its_client(e2b, server, served, other, way, field, value):
     """A client of E2B sends its key and the access token with all requests. The control: a program gets a credential of its own."""
     def fields(value):
-        data = visit_by_name(served, **{field: value})[1] if by_name else visit(e2b, served, **{field: value})[2]
+        ways = {"header": lambda **f: visit(e2b, served, **f)[2], "name": lambda **f: visit_by_name(served, **f)[1],
+                "address": lambda **f: visit_by_address(served, **f)[1]}
+        data = ways[way](**{field: value})
         return json.loads(data)["fields"]
 
     carrel = server.post("/v1/tokens", {"note": "a test"})["secret"]
@@ -242,6 +256,17 @@ def test_sandbox_that_is_gone_has_no_ports(e2b, server):
     sandbox = serve(server, e2b.create())
     e2b.kill(sandbox)
     assert visit(e2b, sandbox)[0] == 502 and visit_by_name(sandbox)[0] == 404
+
+
+def test_the_address_leads_to_programs_only(served, other):
+    """Not to the data plane, nor to the API, which have names; nor to ports that nobody listens on."""
+    assert visit_by_address(served, "/a?b=c")[0] == 200
+    token = served["envdAccessToken"]
+    for port, path, status in ((49983, "/health", 404), (49983, "/files?path=/etc/passwd", 404), (49999, "/execute", 502), (8001, "/", 502), (0, "/", 404)):
+        assert visit_by_address(served, path, port, **{"X-Access-Token": token})[0] == status, port
+    assert visit_by_address(other)[0] == 502
+    for name in ("api", f"api-{served['sandboxID']}", served["sandboxID"]):
+        assert visit_by_address(served, **{"Carrel-Port": name})[0] == 404, name
 
 
 def test_names_work_after_a_restart_of_the_daemon(e2b, server):
