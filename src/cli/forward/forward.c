@@ -100,7 +100,7 @@ static int read_ports(const char *word, uint16_t *ret_here, uint16_t *ret_there,
 static int forward_listen(struct forwarding *f, union listen_address a, const char *word,
                           struct err *err) {
     struct listener *l = &f->listeners[f->count];
-    uint16_t here;
+    uint16_t here = 0;
     socklen_t n = sizeof(a);
     if (read_ports(word, &here, &l->port, err) < 0)
         return -1;
