@@ -156,12 +156,12 @@ sdk: setup-sdk all
 	@sdk/generate --check $(BUILD)
 	@sdk/pack $(BUILD)/sdk
 
-# The Debian package for this CPU in build/deb; lintian must find nothing. With the page of the console where npm
+# The Debian package for this CPU (or DEB_ARCH) in build/deb; lintian must find nothing. With the page of the console where npm
 # reaches a registry, or where an earlier `make web` did; otherwise scripts/deb says that it is absent.
-deb: setup-build setup-deb
+deb: setup-build setup-deb $(if $(DEB_ARCH),$(if $(filter $(DEB_ARCH),$(shell dpkg --print-architecture)),,cross-root))
 	@mkdir -p $(BUILD)
 	@scripts/web $(BUILD) || [ $$? = 77 ]
-	@scripts/deb $(BUILD)/deb
+	@DEB_ARCH=$(DEB_ARCH) scripts/deb $(BUILD)/deb
 
 # The same twice, which must give the same bytes; then installed, upgraded under live machines and removed in a
 # Debian of its own.
@@ -171,11 +171,11 @@ test-deb: setup-test deb
 
 # A container image of the daemon with that package, in build/container, from packages of Debian's mirror.
 container: setup-container deb
-	@scripts/container $(BUILD)/container "$$(ls -t $(BUILD)/deb/carrel_*.deb | head -n 1)"
+	@scripts/container $(BUILD)/container "$$(ls -t $(BUILD)/deb/carrel_*_$$(dpkg --print-architecture).deb | head -n 1)"
 
 # The same twice, which must give the same bytes; then the daemon in it, as a container runtime starts it.
 test-container: setup-test container
-	@scripts/container $(BUILD)/container-again "$$(ls -t $(BUILD)/deb/carrel_*.deb | head -n 1)" >/dev/null
+	@scripts/container $(BUILD)/container-again "$$(ls -t $(BUILD)/deb/carrel_*_$$(dpkg --print-architecture).deb | head -n 1)" >/dev/null
 	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/debian/container.py
 
 # The release tarball of the last commit.

@@ -35,7 +35,8 @@ exec chroot . bash -c 'umount -l /mnt; echo ready; while :; do sleep 1000 & wait
 
 
 def package(folder):
-    (found,) = (BUILD / folder).glob("carrel_*.deb")
+    arch = subprocess.run(["dpkg", "--print-architecture"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    (found,) = (BUILD / folder).glob(f"carrel_*_{arch}.deb")
     return found
 
 

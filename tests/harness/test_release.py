@@ -1,7 +1,9 @@
 """The release tarball, and the version that packages are built with."""
 import hashlib
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tarfile
 
@@ -27,3 +29,10 @@ def test_a_release_is_complete_and_reproducible(tmp_path):
     names = set(tarfile.open(archive).getnames())
     for path in ("meson.build", "LICENSE", "src/carrel.c", "packaging/debian/rules", "scripts/deb"):
         assert f"carrel-{VERSION}/{path}" in names
+
+
+def test_a_package_for_a_processor_that_we_do_not_know_is_refused(tmp_path):
+    if not shutil.which("dpkg"):
+        pytest.skip("dpkg is not installed")
+    done = subprocess.run([TOP / "scripts/deb", tmp_path], env={**os.environ, "DEB_ARCH": "riscv64"}, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "DEB_ARCH=riscv64: a host of the architecture" in done.stderr
