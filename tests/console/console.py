@@ -1,6 +1,10 @@
 """A daemon with a console: links, tokens and tickets of it, as a browser gets them."""
+import contextlib
 import http.client
 import json
+import pathlib
+import random
+import socket
 import urllib.parse
 
 from daemon import Daemon, Refused, TcpClient
@@ -34,8 +38,23 @@ def raw(port, method, target, body=None, headers=()):
     return answer.status, answer.headers, content
 
 
+def quiet_port():
+    """A port that no daemon takes as its usual one, and no client as a random one, while a daemon restarts."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for port in random.sample(range(10_000, max(first, 11_000)), 100):
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
 class ConsoleDaemon(Daemon):
     port = None
+
+    def furnish(self):
+        super().furnish()
+        # Open pages know only this port. Other suites start daemons that would take the usual one just then.
+        (self.run_dir / "console.json").write_text(json.dumps({"port": quiet_port(), "sessions": []}))
 
     def start(self, env=()):
         super().start(env)
