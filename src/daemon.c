@@ -390,6 +390,8 @@ static int daemon_start(struct daemon *d, struct err *err) {
 static void daemon_finish(struct daemon *d) {
     char path[PLACE_SIZE + 16];
     loop_timer_free(d->idle);
+    if (d->service)
+        service_leave(d->service);
     api_free(d->api);
     operator_free(d->runs);
     notify_free(d->notify);

@@ -320,6 +320,10 @@ const struct conf *service_conf(const struct service *s) {
     return s->conf;
 }
 
+void service_leave(struct service *s) {
+    s->leaving = true;
+}
+
 void service_free(struct service *s) {
     struct live *l;
     if (!s)

@@ -45,6 +45,8 @@ struct service_options {
 struct service *service_new(const struct service_options *options, loop_fn *ready, void *arg,
                             struct err *err);
 /* Frees the service. The machines keep running. */
+/* Call it before the faces of the API are freed: commands go on waiting for their readers. */
+void service_leave(struct service *s);
 void service_free(struct service *s);
 
 /* Number of live machines and running requests: a daemon without any may exit. */

@@ -121,6 +121,7 @@ struct service {
     struct commits *commits;
     const struct conf *conf;
     const struct place *place;
+    bool leaving; /* the daemon ends, and its clients may come again to the next one */
     const struct machine_driver *driver; /* driver of boxes, the only kind of machine */
     struct machine_host *host;
     /* State of each folder; the structs are in inner.h of the folder. */

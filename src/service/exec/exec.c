@@ -143,7 +143,8 @@ void exec_unfollow(struct exec_follower *f) {
     f->of = NULL;
     if (x->live) {
         x->live->open--;
-        exec_pace(x, true);
+        if (!x->service->leaving)
+            exec_pace(x, true);
         idle_touch(&x->live->idle, loop_now_ms(x->service->loop));
     }
     exec_unref(x);
