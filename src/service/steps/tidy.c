@@ -240,8 +240,8 @@ static void merge_begin(struct live *l, const struct layers *run, uint32_t into,
 static void compact(struct live *l, bool rested, bool full) {
     struct layers layers;
     struct err err;
-    if (l->steps->merging || l->steps->weighing || !l->machine || !l->steps->stack ||
-        layers_parse(l->steps->stack, &layers, &err) < 0 || layers.count < 2 ||
+    if (l->steps->merging || l->steps->weighing || l->steps->shelving || !l->machine ||
+        !l->steps->stack || layers_parse(l->steps->stack, &layers, &err) < 0 || layers.count < 2 ||
         layers.count < l->steps->merge_from)
         return;
     if (!rested && !may_begin(l, &layers))
@@ -259,8 +259,8 @@ static void compact(struct live *l, bool rested, bool full) {
 bool steps_merge_spare(struct live *l) {
     struct layers run;
     uint32_t into;
-    if (l->steps->merging || l->steps->spare_failed || l->steps->durable.saving || !l->machine ||
-        !spare_find(l, &run, &into))
+    if (l->steps->merging || l->steps->spare_failed || l->steps->durable.saving ||
+        l->steps->shelving || !l->machine || !spare_find(l, &run, &into))
         return false;
     merge_begin(l, &run, into, true);
     return true;
