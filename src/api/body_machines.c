@@ -10,6 +10,7 @@ static const char *const modes[] = {"ro", "cow", "rw", NULL};
 static const char *const policies[] = {"every", "risky", "manual", NULL};
 static const char *const machine_states[] = {"creating", "running", "paused", "stopped",
                                              "ending",   "ended",   NULL};
+static const char *const paused_ins[] = {"memory", "disk", NULL};
 static const char *const state_bys[] = {"idle", "owner", "admin", NULL};
 static const char *const ttl_actions[] = {"destroy", "pause", NULL};
 static const char *const idle_actions[] = {"pause", "stop", "destroy", "release", NULL};
@@ -193,6 +194,11 @@ static const struct field machine_view[] = {
      "directory of the image; absent if the machine has ended"},
     {"state", SHOW_TEXT, AT(struct machine_view, state), NULL, .required = true,
      .choices = machine_states},
+    {"paused_in", SHOW_TEXT, AT(struct machine_view, paused_in),
+     "where a paused machine has what runs in it; on disk it outlives a restart of the host",
+     .choices = paused_ins},
+    {"paused_why", SHOW_TEXT, AT(struct machine_view, paused_why),
+     "why that is not on disk, if this daemon paused it"},
     {"state_by", SHOW_TEXT, AT(struct machine_view, state_by),
      "who paused or stopped the machine, if known; idle: the idle timeout", .choices = state_bys},
     {"reason", SHOW_TEXT, AT(struct machine_view, reason),

@@ -216,6 +216,15 @@ static int one_machine(int argc, char **argv, const char **ret_machine, bool *js
     return -1;
 }
 
+/* A paused machine has its programs in memory or on disk. */
+static void print_state(const json_t *machine) {
+    const char *in = client_text(machine, "paused_in"), *why = client_text(machine, "paused_why");
+    const char *where = strcmp(in, "disk") == 0 ? " on disk" : *in ? " in memory" : "";
+    printf("%s %s%s\n", client_text(machine, "id"), client_text(machine, "state"), where);
+    if (*why)
+        fprintf(stderr, "carrel: what runs stays in memory: %s\n", why);
+}
+
 static int change_state(int argc, char **argv, const char *format) {
     struct client c DEFER(client_close) = {0};
     struct err err;
@@ -230,7 +239,7 @@ static int change_state(int argc, char **argv, const char *format) {
     if (json)
         print_json(machine);
     else
-        printf("%s %s\n", client_text(machine, "id"), client_text(machine, "state"));
+        print_state(machine);
     return 0;
 }
 

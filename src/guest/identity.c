@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 
+#include "base/wire/vm_memory.h"
 #include "guest/cmd.h"
 #include "guest/conn.h"
 #include "guest/sys.h"
@@ -138,8 +139,9 @@ enum serve_result identity_resume(struct guest *g, struct conn *c, const struct 
     const struct timespec now = {(time_t)m.seconds, (long)m.nanoseconds};
     clock_settime(CLOCK_REALTIME, &now);
     reseed(&m.seed);
-    cmd_leave_all(g);
-    if (m.is_copy) {
+    if (m.who != VM_RESUMED_PAUSED)
+        cmd_leave_all(g);
+    if (m.who == VM_RESUMED_COPY) {
         renew_seeds();
         renew_machine_id();
         if (sethostname(m.hostname.s, m.hostname.n) == 0)

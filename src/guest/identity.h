@@ -24,6 +24,7 @@ enum serve_result identity_become(struct guest *g, struct conn *c, const struct 
 
 /*
  * Handles the message RESUMED: sets the clock and the seed, forgets the commands of the host before
- * and, in a copy, sets the host name, and replaces machine id and host keys, as far as possible.
+ * unless the machine was paused and, in a copy, sets the host name, and replaces machine id and
+ * host keys, as far as possible.
  */
 enum serve_result identity_resume(struct guest *g, struct conn *c, const struct frame *f);

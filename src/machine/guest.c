@@ -660,3 +660,9 @@ static void on_later(void *arg) {
     }
     guest_leave(g);
 }
+
+void guest_cut(struct guest *g, const struct err *why) {
+    g->on_gone = NULL;
+    guest_lose(g, why);
+    on_later(g);
+}

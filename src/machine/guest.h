@@ -33,6 +33,8 @@ struct guest *guest_open(struct loop *loop, int sock, void (*on_gone)(void *arg)
  */
 struct guest *guest_open_port(struct loop *loop, int sock, void (*on_gone)(void *arg), void *arg,
                               struct err *err);
+/* The connection is as broken: whoever waits is told now, but on_gone is not called. */
+void guest_cut(struct guest *g, const struct err *why);
 /* May be called from any callback. Pending requests get no reply, commands no more callbacks. */
 void guest_free(struct guest *g);
 /*

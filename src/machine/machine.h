@@ -36,6 +36,8 @@ struct machine_vm {
     uint64_t mem_bytes; /* 0: the default */
     uint64_t cpu_milli; /* decides the number of its processors */
     const char *memory; /* file with saved memory, in which it goes on; NULL: it boots */
+    /* It was paused: it goes on in that memory, and its commands with it, or `create` fails. */
+    bool was_paused;
 };
 
 struct machine_spec {
@@ -145,10 +147,11 @@ struct machine_driver {
     /*
      * Saves the memory of a vm to a new file (base/wire/vm_memory.h) and stops the vm. After a
      * success go_on() must be called, which completes the file; after a failure the vm goes on.
+     * how: MEMORY_GO_ON, STAY or REPAIR of enum plan_memory; after a failed STAY the vm goes on.
      */
     void (*save_memory)(struct machine *m, int file, uint64_t max_bytes, machine_done_fn *done,
                         void *arg);
-    void (*go_on)(struct machine *m, machine_done_fn *done, void *arg);
+    void (*go_on)(struct machine *m, enum plan_memory how, machine_done_fn *done, void *arg);
     /* The next switch of the root lets the vm go on in this memory instead of booting it. */
     void (*recall)(struct machine *m, const char *memory);
     /* Makes a machine of any store belong to our store. stack: the layers below its root. */

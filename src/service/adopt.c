@@ -390,11 +390,30 @@ static void adopt_missing(struct live *l) {
     }
 }
 
+static void adopt_repaired(void *arg, const struct err *err) {
+    const struct live *l = arg;
+    if (err)
+        log_line(LOG_WARN, "service", "let a vm go on: %s id=%s", err->text, l->row.id);
+    live_unref(arg);
+}
+
+/* A pause by the earlier daemon may have left a vm that stands still. */
+static void adopt_repair(struct live *l) {
+    if (!live_is_vm(l))
+        return;
+    memory_drop_pauses(l);
+    if (l->row.state != MACHINE_RUNNING)
+        return;
+    live_ref(l);
+    l->service->driver->go_on(l->machine, MEMORY_REPAIR, adopt_repaired, l);
+}
+
 static void adopt_found(struct live *l, struct machine *m) {
     struct err err;
     int sleeps = asleep_adopt(l, true, &err);
     if (sleeps == 0) {
         live_attach(l, m);
+        adopt_repair(l);
         net_attach_adopted(l);
         adopt_hear(l);
         return;

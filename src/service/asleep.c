@@ -14,6 +14,7 @@
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
+#include "service/vm/vms.h"
 #include "store/saved.h"
 
 enum {
@@ -214,7 +215,7 @@ static void asleep_left_gone(void *arg, const struct err *err) {
 int asleep_adopt(struct live *l, bool has_box, struct err *err) {
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
     bool paused = l->row.state == MACHINE_PAUSED;
-    if (!live_is_cell(l) || (l->row.state != MACHINE_RUNNING && !paused))
+    if (live_is_cell(l) ? l->row.state != MACHINE_RUNNING && !paused : !live_is_vm(l) || !paused)
         return 0;
     if (store_saved_get(l->service->store, l->row.id, &row, err) < 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;

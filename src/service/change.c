@@ -4,15 +4,19 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/defer.h"
 #include "service/asleep.h"
 #include "service/cells.h"
+#include "service/exec/live.h"
 #include "service/exec/stored.h"
 #include "service/pause.h"
 #include "service/rest.h"
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
+#include "service/vm/memory.h"
+#include "service/vm/vms.h"
 
 void change_finish(struct change *c, const struct err *err) {
     struct live *l = c->live;
@@ -162,6 +166,21 @@ static const struct err *cut_short(const struct change *c, const struct err *fai
     return ret;
 }
 
+#define PAUSE_LOST "its machine, a vm paused on disk, was stopped"
+
+/* A stop of a vm that is paused without a box: it boots when it is resumed. */
+static bool change_loses(const struct change *c) {
+    return c->after == MACHINE_STOPPED && live_is_stored(c->live) && live_is_vm(c->live);
+}
+
+static void change_lose(struct live *l) {
+    char path[MEMORY_PATH_SIZE], step[ID_SIZE];
+    struct err err;
+    execs_lose(l, PAUSE_LOST);
+    if (memory_of_paused(l, path, step, &err) == 0)
+        memory_drop(l->service, l->row.id, step);
+}
+
 static int write_state(void *arg, struct err *err) {
     const struct change *c = arg;
     const struct live *l = c->live;
@@ -169,6 +188,9 @@ static int write_state(void *arg, struct err *err) {
     if (l->ending)
         return 0;
     snprintf(type, sizeof(type), "machine.%s", machine_state_name(c->after));
+    if (change_loses(c) &&
+        store_exec_lose(l->service->store, l->row.id, wall_ms(), PAUSE_LOST, NULL, err) < 0)
+        return -1;
     return store_machine_set_state(l->service->store, l->row.id, c->after, c->by, err) < 0
                ? -1
                : event_put(l->service, l->row.owner, l->row.id, type, NULL, err);
@@ -179,6 +201,8 @@ static void state_written(void *arg, const struct err *failed) {
     struct live *l = c->live;
     struct err gone;
     failed = cut_short(c, failed, &gone);
+    if (!failed && change_loses(c))
+        change_lose(l);
     if (!failed) {
         l->row.state = c->after;
         l->row.state_by = c->by;
@@ -229,7 +253,7 @@ void service_pause(struct service *s, const struct caller *who, const char *ref,
         change_refuse(c);
     else if (live_is_asleep(c->live)) /* it has no box and no program */
         change_state(c, NULL);
-    else if (live_is_cell(c->live))
+    else if (live_is_cell(c->live) || live_is_vm(c->live))
         pause_machine(c->live, c->by, change_state, c);
     else
         s->driver->freeze(c->live->machine, true, change_state, c);
@@ -239,6 +263,15 @@ void service_pause(struct service *s, const struct caller *who, const char *ref,
 static void change_woken(void *arg, const struct err *failed) {
     struct err gone;
     change_finish(arg, cut_short(arg, failed, &gone));
+}
+
+/* An earlier pause may have left a vm that stands still. */
+static void change_go_on(void *arg, const struct err *failed) {
+    const struct change *c = arg;
+    if (failed || c->live->ending || !c->live->machine)
+        change_state(arg, failed);
+    else
+        c->live->service->driver->go_on(c->live->machine, MEMORY_REPAIR, change_state, arg);
 }
 
 /* A host that cannot freeze a box did not freeze that of a machine whose programs are stored. */
@@ -267,7 +300,8 @@ void service_resume(struct service *s, const struct caller *who, const char *ref
         if (c->live->dormant)
             live_wake(c->live, change_state, change_late, c);
         else
-            s->driver->freeze(c->live->machine, false, change_thawed, c);
+            s->driver->freeze(c->live->machine, false,
+                              live_is_vm(c->live) ? change_go_on : change_thawed, c);
         break;
     case MACHINE_STOPPED:
         if (c->live->dormant)

@@ -232,6 +232,10 @@ void live_view(const struct live *l, struct machine_view *ret) {
     ret->drifted = l->drifted;
     ret->undurable = durable_why(l);
     const struct err *lost = l->machine ? guest_why_gone(l->machine->guest) : NULL;
+    if (l->row.state == MACHINE_PAUSED) {
+        ret->paused_in = l->dormant ? "disk" : "memory";
+        ret->paused_why = !l->dormant && l->paused_why[0] ? l->paused_why : NULL;
+    }
     ret->start = l->machine ? l->machine->start : NULL;
     ret->unreached = !l->reach.heard && l->reach.why[0] ? l->reach.why : lost ? lost->text : NULL;
 }

@@ -16,17 +16,26 @@
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
+#include "service/vm/memory.h"
+#include "service/vm/vms.h"
+#include "store/grants.h"
 
 enum { PAUSE_AGAIN_MS = 2000, PAUSE_LOOK_MS = 50, PAUSE_LOOKS = 100, PAUSE_TRIES = 5 };
 
 struct pausing {
     struct live *live;
+    enum state_by by;
+    bool stands;        /* a vm may stand still, because its memory was to be saved */
+    bool is_cut;        /* nobody waits for its guest any more */
+    char step[ID_SIZE]; /* of a vm: the step with its memory; empty: none */
+    char *stack;        /* of that step */
     struct loop_call call;
     struct loop_timer *timer;
-    loop_fn *next; /* what the timer calls */
-    enum state_by by;
+    loop_fn *next;  /* what the timer calls */
     unsigned tries; /* how often a program ended when it was to be stored */
     unsigned looks; /* how often the machine was in use */
+    int synced;
+    struct err err;
     machine_done_fn *done;
     void *arg;
 };
@@ -40,6 +49,7 @@ static void pausing_finish(struct pausing *p, const struct err *err) {
     void *arg = p->arg;
     struct live *l = p->live;
     loop_timer_free(p->timer);
+    free(p->stack);
     free(p);
     done(arg, err);
     live_unref(l);
@@ -60,18 +70,38 @@ static void pausing_frozen(void *arg, const struct err *err) {
     pausing_finish(p, is_paused ? NULL : err);
 }
 
+static void pausing_repaired(void *arg, const struct err *err);
+
 static void pausing_freeze(struct pausing *p, const struct err *why) {
     struct live *l = p->live;
     struct err gone;
+    if (why)
+        snprintf(l->paused_why, sizeof(l->paused_why), "%s", why->text);
     if (why && !l->ending)
         log_line(LOG_WARN, "service", "the programs of a paused machine stay in memory: %s id=%s",
                  why->text, l->row.id);
+    if (l->machine && !l->ending && p->stands) {
+        p->stands = false;
+        l->service->driver->go_on(l->machine, MEMORY_REPAIR, pausing_repaired, p);
+        return;
+    }
     if (l->machine && !l->ending) {
         l->service->driver->freeze(l->machine, true, pausing_frozen, p);
         return;
     }
     err_set(&gone, ERR_GONE, "machine '%s' is ending", l->row.id);
     pausing_finish(p, &gone);
+}
+
+/* A vm that does not go on is asked again when it is resumed. */
+static void pausing_repaired(void *arg, const struct err *err) {
+    struct pausing *p = arg;
+    struct live *l = p->live;
+    if (err)
+        log_line(LOG_WARN, "service", "let a vm go on: %s id=%s", err->text, l->row.id);
+    if (p->step[0])
+        memory_drop(l->service, l->row.id, p->step);
+    pausing_freeze(p, NULL);
 }
 
 /* ---- the files ---- */
@@ -106,6 +136,29 @@ static void pausing_end_box(void *arg) {
     p->live->service->driver->destroy(p->live->service->host, p->live->row.id, pausing_box_gone, p);
 }
 
+/*
+ * Commands of a vm may wait for its guest. They hear that the connection is lost, and attach to it
+ * again when the vm goes on.
+ */
+static void pausing_leave_box(void *arg) {
+    struct pausing *p = arg;
+    struct live *l = p->live;
+    struct err gone;
+    if (!p->is_cut && live_is_vm(l)) {
+        p->is_cut = true;
+        err_set(&gone, ERR_GONE, "machine '%s' is being paused", l->row.id);
+        guest_cut(l->machine->guest, &gone);
+    }
+    if (machine_is_asked(l->machine)) {
+        pausing_later(p, pausing_leave_box, PAUSE_LOOK_MS);
+        return;
+    }
+    net_detach(l);
+    machine_free(TAKE(l->machine));
+    l->dormant = true;
+    pausing_end_box(p);
+}
+
 static void pausing_shelved(void *arg, const struct err *err) {
     struct pausing *p = arg;
     struct live *l = p->live;
@@ -115,10 +168,16 @@ static void pausing_shelved(void *arg, const struct err *err) {
         return;
     }
     l->machine->on_end = NULL;
-    net_detach(l);
-    machine_free(TAKE(l->machine));
-    l->dormant = true;
-    pausing_end_box(p);
+    if (live_is_vm(l)) /* as write_paused() wrote it */
+        l->row.state = MACHINE_PAUSED;
+    pausing_leave_box(p);
+}
+
+/* A vm is paused from here on: the store has its files, and a step its memory. */
+static int write_paused(void *arg, struct err *err) {
+    const struct pausing *p = arg;
+    return store_machine_set_state(p->live->service->store, p->live->row.id, MACHINE_PAUSED, p->by,
+                                   err);
 }
 
 /*
@@ -130,9 +189,10 @@ static void pausing_shelve(void *arg) {
     struct live *l = p->live;
     struct err err;
     if (l->machine && !l->ending && !l->watched && !commit_waits(&l->lane) &&
-        !machine_is_asked(l->machine) && !execs_running(l) && steps_are_at_rest(l)) {
+        (p->stack || (!machine_is_asked(l->machine) && !execs_running(l))) &&
+        steps_are_at_rest(l)) {
         barrier_close(l);
-        steps_shelve(l, pausing_shelved, p);
+        steps_shelve_at(l, p->stack, p->stack ? write_paused : NULL, pausing_shelved, p);
         return;
     }
     if (l->machine && !l->ending && !l->watched && p->looks++ < PAUSE_LOOKS) {
@@ -188,12 +248,87 @@ static void pausing_store(void *arg) {
         pausing_freeze(p, NULL);
 }
 
+/* ---- a vm ---- */
+
+/* The file with the memory is on disk; now its name is, too. */
+static void pausing_sync(void *arg) {
+    struct pausing *p = arg;
+    p->synced = memory_sync(p->live->service, &p->err);
+}
+
+static void pausing_synced(void *arg) {
+    struct pausing *p = arg;
+    if (p->synced < 0)
+        pausing_freeze(p, &p->err);
+    else
+        pausing_shelve(p);
+}
+
+static void pausing_saved(void *arg, const struct step_row *row, const struct err *err) {
+    struct pausing *p = arg;
+    if (err) {
+        pausing_freeze(p, err);
+        return;
+    }
+    snprintf(p->step, sizeof(p->step), "%s", row->id);
+    p->stack = xstrdup(row->stack ? row->stack : "");
+    loop_work(p->live->service->loop, pausing_sync, pausing_synced, p);
+}
+
+static bool has_grants(struct live *l, const char *kind) {
+    struct grant_list list DEFER(grant_list_done) = {0};
+    struct err err;
+    return store_grant_list(l->service->store, l->row.id, kind, &list, &err) < 0 || list.count;
+}
+
+/* Why a vm has to stay in memory; NULL: it need not. */
+static const char *pausing_vm_stays(struct live *l) {
+    const struct service *s = l->service;
+    const struct {
+        bool is;
+        const char *why;
+    } reasons[] = {
+        {l->ephemeral, "it ends with its daemon"},
+        {!s->conf->durable_after_ms,
+         "carrel.conf says that no step is saved ([steps] durable_after)"},
+        {l->unwritten || !l->reach.heard, "what runs in it is not known yet"},
+        {s->store_full, "the disk that holds CARREL_HOME is full"},
+        {l->watched, "a path in it is watched"},
+        {asleep_is_shared(l), "other machines use its layers: they were forked from it"},
+        {has_grants(l, "dir"), "it has granted directories, which do not stand still"},
+        {has_grants(l, "volume"), "it has volumes, which do not stand still"},
+    };
+    for (size_t i = 0; i < sizeof(reasons) / sizeof(*reasons); i++)
+        if (reasons[i].is)
+            return reasons[i].why;
+    return NULL;
+}
+
+static void pausing_begin_vm(struct pausing *p) {
+    const struct step_cause cause = {
+        .kind = STEP_SNAP, .what = MEMORY_OF_PAUSE, .status = -1, .memory = true, .pauses = true};
+    const char *why = pausing_vm_stays(p->live);
+    struct err err;
+    if (why)
+        err_set(&err, ERR_UNSUPPORTED, "%s", why);
+    if (why || memory_check(p->live, &err) < 0) {
+        pausing_freeze(p, &err);
+        return;
+    }
+    p->stands = true;
+    steps_take(p->live, &cause, pausing_saved, p);
+}
+
 void pause_machine(struct live *l, enum state_by by, machine_done_fn *done, void *arg) {
     struct pausing *p = xnew(struct pausing);
     *p = (struct pausing){.live = l, .by = by, .done = done, .arg = arg};
+    l->paused_why[0] = '\0';
     p->timer = loop_timer_new(l->service->loop, pausing_timer, p);
     live_ref(l);
-    pausing_store(p);
+    if (live_is_vm(l))
+        pausing_begin_vm(p);
+    else
+        pausing_store(p);
 }
 
 /* ---- a box for the files of a paused machine ---- */

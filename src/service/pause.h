@@ -1,10 +1,14 @@
 /*
- * A pause of a cell machine. Its programs are stored in files (exec/stored.h), its files are moved
- * to the store as for its sleep (asleep.h), and its box ends. What cannot be stored is frozen in
- * memory, as in a box. The machine then has a box that is frozen.
+ * A pause of a cell machine or a vm, whose box ends.
  *
- * The store says that a paused machine has no box: its saved row has no boot id. Only for
- * src/service.
+ * The programs of a cell are stored in files (exec/stored.h), and its files are moved to the store
+ * as for its sleep (asleep.h). A vm stands still while a step with its memory is taken
+ * (vm/memory.h), and that step is moved to the store. What cannot be stored is frozen in memory, as
+ * in a box. The machine then has a box that is frozen.
+ *
+ * The store says that a paused machine has no box: its saved row has no boot id. For a vm, that and
+ * its state are written in one transaction: before it, the vm goes on, if need be by the next
+ * daemon; after it, only the step counts, and a box that is left is ended. Only for src/service.
  */
 #pragma once
 

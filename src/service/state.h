@@ -80,6 +80,7 @@ struct live {
     bool unwritten;          /* it runs, but its row still says that it is being created */
     bool resting;            /* a pause or stop is in progress */
     bool left_box;           /* a box that the daemon before should have ended is being ended */
+    char paused_why[200];    /* why it was paused in memory; empty: not known (pause.h) */
     bool dozing;             /* it falls asleep: asleep.c uses this and the next four */
     bool doze_asked;         /* the host was asked to end the box */
     uint64_t unused_ms;      /* when it was last seen in use */

@@ -18,12 +18,14 @@ struct limits_view {
 
 struct machine_view {
     const char *id, *name, *owner, *kind, *image;
-    const char *image_id; /* content id; NULL: the host's image */
-    const char *home;     /* of the user that commands run as; NULL: it has ended */
-    const char *cwd;      /* where its commands start; NULL: it has ended */
-    const char *state;    /* creating running paused stopped ended */
-    const char *state_by; /* who paused or stopped it: idle owner admin; NULL: not known */
-    const char *reason;   /* why it ended; NULL if it has not ended */
+    const char *image_id;   /* content id; NULL: the host's image */
+    const char *home;       /* of the user that commands run as; NULL: it has ended */
+    const char *cwd;        /* where its commands start; NULL: it has ended */
+    const char *state;      /* creating running paused stopped ended */
+    const char *paused_in;  /* where a paused machine has its programs: memory disk */
+    const char *paused_why; /* why they are in memory */
+    const char *state_by;   /* who paused or stopped it: idle owner admin; NULL: not known */
+    const char *reason;     /* why it ended; NULL if it has not ended */
     uint64_t created_ms, ended_ms, expires_ms;
     struct limits_view limits;
     const char *on_ttl; /* NULL: it has no ttl */

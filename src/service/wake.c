@@ -12,12 +12,14 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "service/cells.h"
+#include "service/exec/live.h"
 #include "service/grants/live.h"
 #include "service/image_disk.h"
 #include "service/net/live.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
+#include "service/vm/memory.h"
 #include "service/vm/vms.h"
 #include "service/volumes/live.h"
 #include "store/saved.h"
@@ -29,8 +31,11 @@ struct waking {
     struct plan_grant grants[PLAN_MAX_GRANTS];
     int fds[PLAN_MAX_GRANTS];
     size_t count;
-    char disk[ID_SIZE]; /* its saved layers; empty: none */
-    uint64_t saved;     /* bytes in them */
+    char disk[ID_SIZE];            /* its saved layers; empty: none */
+    uint64_t saved;                /* bytes in them */
+    char memory[MEMORY_PATH_SIZE]; /* in which a paused vm goes on; empty: none */
+    char step[ID_SIZE];            /* which has it */
+    struct err why;                /* it cannot */
     machine_done_fn *done, *late;
     void *arg;
 };
@@ -80,6 +85,10 @@ static void woken_written(void *arg, const struct err *failed) {
     struct live *l = w->live;
     if (!failed)
         grants_note_woken(l, &w->gone);
+    if (!failed && w->memory[0])
+        memory_drop(l->service, l->row.id, w->step);
+    if (failed && w->memory[0])
+        l->row.state = MACHINE_PAUSED;
     if (failed)
         wake_finish(w, failed);
     else if (gate_policy(l->gate)->count > 0 || gate_grants(l->gate)->count > 0)
@@ -93,9 +102,41 @@ static void woken_late(void *arg, const struct err *why) {
     w->late(w->arg, why);
 }
 
+/* A vm never boots in place of going on, unless its owner says so. */
+static void wake_refuse(struct waking *w) {
+    const char *id = w->live->row.id;
+    struct err err = w->why;
+    err_wrap(&err, "vm '%s' cannot go on, and stays paused", id);
+    err_remedy(&err,
+               "to lose what ran and boot it with its files: carrel stop %s, then carrel resume %s",
+               id, id);
+    wake_finish(w, &err);
+}
+
+static void wake_box_gone(void *arg, const struct err *err) {
+    struct waking *w = arg;
+    if (err && err->code != ERR_NOT_FOUND)
+        log_line(LOG_WARN, "service", "end the box of a machine: %s id=%s", err->text,
+                 w->live->row.id);
+    wake_refuse(w);
+}
+
+/* The commands of a vm went on with it. Those that an earlier daemon started are found again. */
+static void wake_programs(struct live *l) {
+    l->row.state = MACHINE_RUNNING; /* with its new box, in one transaction */
+    l->reach.heard = false;
+    execs_reattach(l);
+    adopt_back(l);
+}
+
 static void made(void *arg, struct machine *m, const char *warnings, const struct err *failed) {
     struct waking *w = arg;
     struct live *l = w->live;
+    if (failed && w->memory[0]) {
+        w->why = *failed;
+        l->service->driver->destroy(l->service->host, l->row.id, wake_box_gone, w);
+        return;
+    }
     if (failed) {
         wake_finish(w, failed);
         return;
@@ -107,6 +148,8 @@ static void made(void *arg, struct machine *m, const char *warnings, const struc
     l->dormant = false;
     l->row.end_reason[0] = '\0';
     l->row.incarnation = guest_incarnation(m->guest);
+    if (w->memory[0])
+        wake_programs(l);
     const struct commit commit = {write_woken, woken_written, woken_late, w};
     commit_run(l->service->commits, &l->lane, &commit);
 }
@@ -151,13 +194,14 @@ static void wake_create(struct waking *w) {
         .linger = true,
         .same = true,
         .cell = live_is_cell(l),
-        .vm = live_vm(l, NULL, &vm),
+        .vm = live_vm(l, w->memory[0] ? w->memory : NULL, &vm),
         .gate = true,
         .stack = steps_stack(l),
         .grants = w->grants,
         .grant_fds = w->fds,
         .grant_count = w->count,
     };
+    vm.was_paused = w->memory[0];
     s->driver->create(s->host, &spec, made, w);
 }
 
@@ -188,6 +232,17 @@ static int wake_disk(struct waking *w, struct err *err) {
     return 0;
 }
 
+/* The box that the pause left may still be ending, on behalf of an earlier daemon. */
+static void wake_cleared(void *arg, const struct err *err) {
+    struct waking *w = arg;
+    if (!err || err->code == ERR_NOT_FOUND) {
+        wake_create(w);
+        return;
+    }
+    w->why = *err;
+    wake_refuse(w);
+}
+
 void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, void *arg) {
     struct err err;
     if (steps_load(l, &err) < 0) {
@@ -197,10 +252,15 @@ void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, voi
     struct waking *w = xnew(struct waking);
     *w = (struct waking){.live = l, .done = done, .late = late, .arg = arg};
     live_ref(l);
-    if (wake_volumes(w, &err) < 0 || wake_disk(w, &err) < 0)
+    bool was_paused = live_is_vm(l) && l->row.state == MACHINE_PAUSED;
+    if (was_paused && memory_of_paused(l, w->memory, w->step, &w->why) < 0)
+        wake_refuse(w);
+    else if (wake_volumes(w, &err) < 0 || wake_disk(w, &err) < 0)
         wake_finish(w, &err);
     else if (w->disk[0])
         loop_work(l->service->loop, wake_measure, wake_measured, w);
+    else if (was_paused)
+        l->service->driver->destroy(l->service->host, l->row.id, wake_cleared, w);
     else
         wake_create(w);
 }

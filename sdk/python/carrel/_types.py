@@ -1290,6 +1290,10 @@ class Machine(TypedDict):
     # of the image; absent if the machine has ended
     cwd: NotRequired[str]
     state: Literal["creating", "running", "paused", "stopped", "ending", "ended"]
+    # where a paused machine has what runs in it; on disk it outlives a restart of the host
+    paused_in: NotRequired[Literal["memory", "disk"]]
+    # why that is not on disk, if this daemon paused it
+    paused_why: NotRequired[str]
     # who paused or stopped the machine, if known; idle: the idle timeout
     state_by: NotRequired[Literal["idle", "owner", "admin"]]
     # why the machine ended, or was stopped by a restart of the host

@@ -1246,6 +1246,10 @@ export interface Machine {
   /** directory in which commands start: the first granted one of its creation, or the working directory of the image; absent if the machine has ended */
   cwd?: string;
   state: "creating" | "running" | "paused" | "stopped" | "ending" | "ended";
+  /** where a paused machine has what runs in it; on disk it outlives a restart of the host */
+  paused_in?: "memory" | "disk";
+  /** why that is not on disk, if this daemon paused it */
+  paused_why?: string;
   /** who paused or stopped the machine, if known; idle: the idle timeout */
   state_by?: "idle" | "owner" | "admin";
   /** why the machine ended, or was stopped by a restart of the host */

@@ -158,7 +158,7 @@ static const struct field meta_set_fields[] = {F(U32, msg_meta_set, uid),
                                                F(STRS, msg_meta_set, pairs),
                                                {END}};
 static const struct field resumed_fields[] = {
-    F(U64, msg_resumed, seconds),  F(U64, msg_resumed, nanoseconds), F(U8, msg_resumed, is_copy),
+    F(U64, msg_resumed, seconds),  F(U64, msg_resumed, nanoseconds), F(U8, msg_resumed, who),
     F(STR, msg_resumed, hostname), F(BYTES, msg_resumed, seed),      {END}};
 static const struct field no_fields[] = {{END}};
 

@@ -154,8 +154,8 @@ enum msg_type {
                       by a symlink either; for all connections, and it cannot be undone */
 
     /*
-     * struct msg_resumed, to the guest of a vm that goes on where its memory was saved. Its
-     * commands are none of the host's any more: they run on, and nobody hears of them.
+     * struct msg_resumed, to the guest of a vm that goes on in saved memory. Unless it was paused,
+     * its commands run on, but are none of the host's any more.
      */
     MSG_RESUMED,
 };
@@ -585,7 +585,7 @@ struct msg_clone_id {
 
 struct msg_resumed {
     uint64_t seconds, nanoseconds; /* of the clock */
-    uint8_t is_copy; /* 1: another machine: it gets a machine id and keys of its own */
+    uint8_t who;                   /* enum vm_resumed (vm_memory.h) */
     struct msg_str hostname;
     struct msg_bytes seed; /* 32 random bytes */
 };

@@ -106,17 +106,15 @@ enum plan_type {
     /*
      * Starts the vm of a box that runs nothing (spawn/vm/boot.h). text: the kernel's command line;
      * mem_bytes: memory of the guest; gate: 1: with a network; kernel, initrd and, if it is to go
-     * on, its saved memory. The text of the answer says how it starts, then what is missing.
+     * on, its saved memory. changed: 1: fails if it cannot go on in that memory; 0: it boots then.
+     * The text of the answer says how it starts, then what is missing.
      */
-    PLAN_BOOT, /* id, text, limits, gate       -> PLAN_TEXT + the standard error of QEMU */
+    PLAN_BOOT, /* id, text, limits, gate, changed -> PLAN_TEXT + the standard error of QEMU */
     /* Ends the vm. changed: 1: the machine is a box from now on. `busy`: ask again */
     PLAN_HALT, /* id, changed                  -> PLAN_DONE */
     /* As MERGE, but the new layer has only /home and /root of the layers, of which one may do. */
     PLAN_MERGE_HOME, /* id, stack, layer        -> PLAN_DONE; `busy`: not yet, ask again */
-    /*
-     * changed: 1: saves the memory of a vm to a file of at most disk_bytes (0: no limit) and stops
-     * the vm; 0: it goes on.
-     */
+    /* changed: enum plan_memory. disk_bytes: largest size of the file; 0: no limit */
     PLAN_MEMORY, /* id, changed, limits; file  -> PLAN_DONE; `busy`: ask again */
     /* This number never changes: spawners of every version answer it, at least with an error. */
     PLAN_HELLO = 63, /*                           -> PLAN_TEXT, its program_id() */
@@ -238,6 +236,14 @@ enum plan_root {
     ROOT_ALONE = 4,      /* the caller asked the guest already: no command runs */
 };
 
+/* What PLAN_MEMORY does. */
+enum plan_memory {
+    MEMORY_GO_ON,  /* the file is completed, and the vm goes on; done when both is so */
+    MEMORY_SAVE,   /* stops the vm and saves its memory to a file; one of the others must follow */
+    MEMORY_STAY,   /* as GO_ON, but the vm stays stopped: its box is to end */
+    MEMORY_REPAIR, /* a vm that stayed stopped goes on; harmless if it runs */
+};
+
 /* A decoded message; `type` decides which members are set. */
 struct plan_message {
     enum plan_type type;
@@ -246,8 +252,8 @@ struct plan_message {
     uint64_t frozen;  /* FREEZE */
     uint64_t port;    /* DIAL */
     uint64_t layer;   /* ROOT, MERGE, SAVE, COPY */
-    uint64_t changed; /* HALT: see there; ROOT: enum plan_root; ROOT_IS: 1 if files changed, or if
-                         unknown */
+    uint64_t changed; /* HALT, BOOT: see there; ROOT: enum plan_root; MEMORY: enum plan_memory;
+                         ROOT_IS: 1 if files changed, or if unknown */
     uint64_t cursor;  /* LIST: where to start; IDS: cursor of the next page, 0: none */
     struct plan_facts facts; /* FACTS_ARE */
     struct err error;        /* ERROR, with error_code beside it */

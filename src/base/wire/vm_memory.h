@@ -19,6 +19,13 @@ enum {
     VM_MEMORY_DEVICES_MAX = 128 << 20, /* what a stream has besides the memory of the guest */
 };
 
+/* What a guest that goes on in saved memory is told: MSG_RESUMED. */
+enum vm_resumed {
+    VM_RESUMED_BACK,   /* the machine was rewound */
+    VM_RESUMED_COPY,   /* another machine: it gets a machine id and keys of its own */
+    VM_RESUMED_PAUSED, /* the machine was paused */
+};
+
 struct vm_memory_head {
     char magic[16];
     uint8_t key[SHA256_BYTES]; /* of everything that the vm was booted with */

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "base/wire/vm_memory.h"
 #include "io/place.h"
 #include "machine/machine.h"
 #include "machine/spawner.h"
@@ -28,9 +29,10 @@ struct call {
     bool frozen;
     bool rests; /* the call waits for its timer to ask again; no reply is pending */
     bool changed;
-    bool forced;        /* switch the root even if nothing was written */
-    bool disk;          /* the view shows the whole disk of the machine */
-    int file;           /* MEMORY: the file to save to; 0: none */
+    bool forced; /* switch the root even if nothing was written */
+    bool disk;   /* the view shows the whole disk of the machine */
+    int file;    /* MEMORY: the file to save to; 0: none */
+    enum plan_memory memory;
     uint64_t max_bytes; /* MEMORY: of the file */
 };
 
@@ -189,9 +191,10 @@ bool vm_leave_adopted(struct box *b);
 /* memory.c */
 void box_save_memory(struct machine *m, int file, uint64_t max_bytes, machine_done_fn *done,
                      void *arg);
-void box_go_on(struct machine *m, machine_done_fn *done, void *arg);
+void box_go_on(struct machine *m, enum plan_memory how, machine_done_fn *done, void *arg);
 /* Tells the guest of a vm that its memory was saved, and who it is now. */
-void vm_tell_resumed(struct box *b, const char *hostname, bool is_copy, guest_reply_fn *done);
+void vm_tell_resumed(struct box *b, const char *hostname, enum vm_resumed who,
+                     guest_reply_fn *done);
 
 void vm_recall(struct machine *m, const char *memory);
 /* As box_root(). Ends everything in the vm, and boots it again with the new root. */

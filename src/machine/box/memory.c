@@ -29,7 +29,7 @@ static void ask_memory(void *arg) {
     struct machine_host *h = c->box->m.host;
     struct plan_message *m = box_message(h, PLAN_MEMORY, c->box->m.id);
     c->rests = false;
-    m->changed = c->file > 0;
+    m->changed = c->memory;
     m->plan.disk_bytes = c->max_bytes;
     spawner_ask(h->spawner, m, &c->file, c->file > 0, on_memory, c);
 }
@@ -44,16 +44,20 @@ static struct call *memory_call(struct machine *m, machine_done_fn *done, void *
 void box_save_memory(struct machine *m, int file, uint64_t max_bytes, machine_done_fn *done,
                      void *arg) {
     struct call *c = memory_call(m, done, arg);
+    c->memory = MEMORY_SAVE;
     c->file = file;
     c->max_bytes = max_bytes;
     ask_memory(c);
 }
 
-void box_go_on(struct machine *m, machine_done_fn *done, void *arg) {
-    ask_memory(memory_call(m, done, arg));
+void box_go_on(struct machine *m, enum plan_memory how, machine_done_fn *done, void *arg) {
+    struct call *c = memory_call(m, done, arg);
+    c->memory = how;
+    ask_memory(c);
 }
 
-void vm_tell_resumed(struct box *b, const char *hostname, bool is_copy, guest_reply_fn *done) {
+void vm_tell_resumed(struct box *b, const char *hostname, enum vm_resumed who,
+                     guest_reply_fn *done) {
     struct timespec now;
     uint8_t seed[32];
     clock_gettime(CLOCK_REALTIME, &now);
@@ -61,7 +65,7 @@ void vm_tell_resumed(struct box *b, const char *hostname, bool is_copy, guest_re
         abort();
     const struct msg_resumed m = {.seconds = (uint64_t)now.tv_sec,
                                   .nanoseconds = (uint64_t)now.tv_nsec,
-                                  .is_copy = is_copy,
+                                  .who = (uint8_t)who,
                                   .hostname = {hostname, (uint32_t)strlen(hostname)},
                                   .seed = {seed, sizeof(seed)}};
     guest_request(b->fresh, (struct frame_head){.type = MSG_RESUMED}, &m, NULL, 0, done, b);

@@ -45,6 +45,7 @@ struct vm {
     uint64_t mem_bytes, cpu_milli;
     char *memory;       /* file with saved memory for the next boot; NULL: none */
     bool is_copy;       /* that memory belongs to another machine */
+    bool was_paused;    /* it goes on in that memory, or does not start */
     bool is_damaged;    /* the last boot was to use saved memory, and could not */
     bool boots_instead; /* without the memory in which it did not go on */
     char hostname[PLAN_NAME_SIZE], kernel[KERNEL_PATH_SIZE];
@@ -62,7 +63,7 @@ void vm_recall(struct machine *m, const char *memory) {
         return;
     free(v->memory);
     v->memory = memory ? xstrdup(memory) : NULL;
-    v->is_copy = false;
+    v->is_copy = v->was_paused = false;
 }
 
 void vm_new(struct box *b, const struct machine_vm *spec, bool is_copy) {
@@ -74,6 +75,7 @@ void vm_new(struct box *b, const struct machine_vm *spec, bool is_copy) {
     b->vm->cpu_milli = spec->cpu_milli;
     vm_recall(&b->m, spec->memory);
     b->vm->is_copy = is_copy;
+    b->vm->was_paused = spec->was_paused;
     snprintf(b->vm->hostname, sizeof(b->vm->hostname), "%s", spec->hostname);
     snprintf(b->vm->kernel, sizeof(b->vm->kernel), "%s", spec->kernel);
 }
@@ -155,7 +157,7 @@ struct vm_job {
     struct vm_boot boot;
     char *memory; /* NULL: none */
     int fds[3];   /* kernel, initrd, memory */
-    bool failed, is_damaged;
+    bool was_paused, failed, is_damaged;
     struct err err;
 };
 
@@ -175,14 +177,18 @@ static void vm_job_run(void *arg) {
     struct err damaged;
     j->is_damaged =
         !j->failed && j->memory && vm_memory_open(j->memory, &j->fds[2], &head, &damaged) < 0;
-    if (j->is_damaged)
+    if (j->is_damaged && j->was_paused) {
+        j->failed = true;
+        j->err = damaged;
+    } else if (j->is_damaged) {
         log_line(LOG_WARN, "machine", "boot a vm without its memory: %s", damaged.text);
+    }
 }
 
 /* The vm did not go on in its saved memory, so it boots with the files of the step. */
 static bool vm_boot_instead(struct box *b, const struct err *why) {
     struct vm *v = b->vm;
-    if (!b->m.start || strcmp(b->m.start, VM_START_MEMORY) != 0 || v->is_leaving)
+    if (!b->m.start || strcmp(b->m.start, VM_START_MEMORY) != 0 || v->is_leaving || v->was_paused)
         return false;
     log_line(LOG_WARN, "machine", "boot a vm without its memory: %s", why->text);
     b->m.start = NULL;
@@ -221,7 +227,11 @@ static void vm_on_first_word(void *arg, const struct frame *frame, const struct 
     if (!frame)
         return;
     if (b->m.start && strcmp(b->m.start, VM_START_MEMORY) == 0)
-        vm_tell_resumed(b, b->vm->hostname, b->vm->is_copy, vm_on_resumed);
+        vm_tell_resumed(b, b->vm->hostname,
+                        b->vm->was_paused ? VM_RESUMED_PAUSED
+                        : b->vm->is_copy  ? VM_RESUMED_COPY
+                                          : VM_RESUMED_BACK,
+                        vm_on_resumed);
     else
         vm_is_up(b);
 }
@@ -229,7 +239,7 @@ static void vm_on_first_word(void *arg, const struct frame *frame, const struct 
 /* The guest has replied. */
 static void vm_is_up(struct box *b) {
     struct call *root = TAKE(b->vm->root), *lend = TAKE(b->vm->lend), *move = TAKE(b->vm->move);
-    b->vm->is_booting = false;
+    b->vm->is_booting = b->vm->was_paused = false;
     if (move)
         b->vm->outer = TAKE(b->m.guest);
     box_use_fresh(b);
@@ -336,6 +346,7 @@ static void vm_job_done(void *arg) {
             m->plan.mem_bytes = v->mem_bytes;
             m->plan.cpu_milli = v->cpu_milli;
             m->plan.gate = 1;
+            m->changed = v->was_paused;
             spawner_ask(h->spawner, m, j->fds, j->fds[2] < 0 ? 2 : 3, vm_on_booted, c);
         }
     }
@@ -353,6 +364,7 @@ static void vm_boot_begin(struct box *b) {
     struct vm_job *j = xnew(struct vm_job);
     *j = (struct vm_job){.call = call_new(&b->m, NULL), .fds = {-1, -1, -1}};
     j->memory = TAKE(b->vm->memory);
+    j->was_paused = b->vm->was_paused;
     b->vm->is_booting = b->vm->is_preparing = true;
     snprintf(j->state_dir, sizeof(j->state_dir), "%s", place->home);
     snprintf(j->guest, sizeof(j->guest), "%s/carrel-guest", place->libexec);

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "service/exec/inner.h"
+#include "service/pause.h"
 
 /* ---- standard input ---- */
 
@@ -59,7 +60,8 @@ uint64_t exec_stdin_offset(const struct exec *x) {
 static int may_touch(struct exec *x, const struct caller *who, struct err *err) {
     if (allow(who, SCOPE_RUN, err) < 0)
         return -1;
-    if (x->is_stored && !x->resuming && !exec_is_over(x)) {
+    bool is_stored = (x->is_stored && !x->resuming) || (x->live && live_is_stored(x->live));
+    if (is_stored && !exec_is_over(x)) {
         err_set(err, ERR_BUSY, "command '%s' is stored, because its machine is paused", x->row.id);
         return err_remedy(err, "resume the machine first: carrel resume %s", x->row.machine);
     }

@@ -22,6 +22,7 @@ struct step_call {
     unsigned tries;
     unsigned rooms; /* how often old steps were deleted to make space for this one */
     bool memory;    /* the memory of the vm is saved too */
+    bool pauses;    /* the vm does not go on */
     bool plain;     /* a refresh without changes: the new stack leaves out the upper */
     unsigned dying; /* how many more times to wait for killed processes */
     bool adding;    /* the row is not written yet: the disk is full */

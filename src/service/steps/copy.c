@@ -76,6 +76,8 @@ static void ask_copy(struct step_call *c, bool may_share) {
     unsigned options = c->row.kind != STEP_SNAP ? STILL_AT_ONCE : 0;
     if (may_share)
         options |= STILL_MAY_SHARE;
+    if (c->pauses)
+        options |= STILL_STAYS;
     char memory[MEMORY_PATH_SIZE];
     if (c->memory)
         memory_path(c->live->service, c->row.machine, c->row.id, memory);
@@ -149,7 +151,7 @@ int step_plan_copy(struct step_call *c, struct err *err) {
  */
 bool step_may_copy(const struct step_call *c) {
     const struct live *l = c->live;
-    if (c->uncertain || l->changing || !l->machine)
+    if (c->uncertain || (l->changing && !c->pauses) || !l->machine)
         return false;
     switch (c->row.kind) {
     case STEP_SNAP:

@@ -46,6 +46,12 @@ void durable_boot(char ret[40]);
  * step is in progress and the upper is empty. After an error, nothing has changed.
  */
 void steps_shelve(struct live *l, machine_done_fn *done, void *arg);
+/*
+ * The same for a vm that stands still: its root becomes the stack of its newest step, a copy, and
+ * its upper ends with its box. write(arg) is called in the transaction.
+ */
+void steps_shelve_at(struct live *l, const char *stack, int (*write)(void *arg, struct err *err),
+                     machine_done_fn *done, void *arg);
 
 /*
  * In wake.c. Creates a box for a machine without one. Calls `done` when it runs, `late` when it

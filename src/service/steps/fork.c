@@ -70,21 +70,6 @@ static void fork_take_back(struct service *s, const char *id) {
         live_end(l, "another fork of the same request failed", NULL, NULL);
 }
 
-/* The step stays, with its files. Its row may have changed while the forks started. */
-static void fork_drop_memory(struct forking *f) {
-    struct store *store = f->live->service->store;
-    struct step_row row DEFER(step_row_done) = {0};
-    struct err err;
-    memory_forget(f->live->service, f->step.machine, f->step.id);
-    if (store_step_find(store, f->step.machine, f->step.id, &row, &err) < 0 ||
-        !step_has_memory(&row))
-        return;
-    row.reason[strlen(row.reason) - strlen(STEP_MEMORY)] = '\0';
-    if (store_step_update(store, &row, &err) < 0)
-        log_line(LOG_WARN, "service", "forget the memory of a step: %s id=%s", err.text,
-                 f->step.machine);
-}
-
 /*
  * After a failure, deletes all forks of this request. Forks of an earlier request with the same key
  * stay, because that request was answered.
@@ -96,7 +81,7 @@ static void fork_finish(struct forking *f, const struct err *err) {
     for (size_t i = 0; err && i < f->made; i++)
         fork_take_back(s, f->ids[i]);
     if (f->memory_is_own && f->step.id[0])
-        fork_drop_memory(f);
+        memory_drop(s, f->step.machine, f->step.id);
     f->done(f->arg, err);
     forking_free(f);
 }

@@ -172,6 +172,7 @@ int spare_replace(struct live *l, const struct layers *run, uint32_t into, struc
 enum still_option {
     STILL_AT_ONCE = 1,   /* `unsupported` if that would copy all changes, and nothing is frozen */
     STILL_MAY_SHARE = 2, /* copy nothing if the last copy has the same files: how is `same` */
+    STILL_STAYS = 4,     /* the vm is being paused: after a success it still stands still */
 };
 typedef void still_fn(void *arg, const char *how, const struct err *err);
 /* memory: a new file for the memory of the vm, which stands still from before the freeze; or NULL

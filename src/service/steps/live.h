@@ -27,6 +27,7 @@ struct step_cause {
     const char *name; /* name of the step, or NULL */
     bool killed;      /* processes were killed and may still be exiting */
     bool memory;      /* the memory of a vm is saved too (vm/memory.h) */
+    bool pauses;      /* for a pause, which holds the machine: the vm does not go on */
 };
 
 void steps_init(struct live *l);

@@ -28,6 +28,8 @@ struct shelving {
     struct step_list steps; /* all finished steps */
     struct shelf shelf[SHELF_MAX];
     size_t count, at;
+    char *root; /* what lies below the root from then on */
+    int (*write)(void *arg, struct err *err);
     struct loop_timer *timer;
     machine_done_fn *done;
     void *arg;
@@ -38,6 +40,7 @@ static void shelving_free(struct shelving *v) {
     loop_timer_free(v->timer);
     saved_row_done(&v->row);
     step_list_done(&v->steps);
+    free(v->root);
     live_unref(v->live);
     free(v);
 }
@@ -109,7 +112,7 @@ static int shelf_text(const struct shelving *v, const char *stack, char text[LAY
 }
 
 /* The numbers of the copies are reserved before any copy is made. */
-static int shelve_prepare(struct shelving *v, struct err *err) {
+static int shelve_prepare(struct shelving *v, const char *stack, struct err *err) {
     struct live *l = v->live;
     struct layers from, to;
     if (steps_load(l, err) < 0 || durable_row(l, &v->row, err) < 0 ||
@@ -118,9 +121,11 @@ static int shelve_prepare(struct shelving *v, struct err *err) {
     if (v->steps.count == STORE_PAGE_MAX)
         return err_set(err, ERR_LIMIT, "machine '%s' has %d steps or more", l->row.id,
                        STORE_PAGE_MAX);
+    stack = stack ? stack : l->steps->stack;
+    v->root = xstrdup(stack ? stack : "");
     if (layers_parse(v->row.source ? v->row.source : "", &from, err) < 0 ||
         layers_parse(v->row.stack ? v->row.stack : "", &to, err) < 0 ||
-        shelf_add(v, l->steps->stack, &from, &to, err) < 0)
+        shelf_add(v, v->root, &from, &to, err) < 0)
         return -1;
     for (size_t i = 0; i < v->steps.count; i++)
         if (v->steps.rows[i].has_point && shelf_add(v, v->steps.rows[i].stack, &from, &to, err) < 0)
@@ -161,7 +166,7 @@ static int shelve_write_saved(struct shelving *v, struct err *err) {
 
 static int shelve_write_root(struct shelving *v, char text[LAYERS_TEXT_SIZE], struct err *err) {
     struct live *l = v->live;
-    if (shelf_text(v, l->steps->stack, text, err) < 0)
+    if (shelf_text(v, v->root, text, err) < 0)
         return -1;
     /* If the root has lower layers, upper 1 is already used by the box that was prepared. */
     return steps_root_put(l, *text || image_id_valid(l->row.image) ? 2 : 1, text, err);
@@ -173,7 +178,8 @@ static int shelve_write(struct shelving *v, struct err *err) {
     if (store_begin(store, err) < 0)
         return -1;
     if (shelve_write_steps(v, text, err) == 0 && shelve_write_saved(v, err) == 0 &&
-        shelve_write_root(v, text, err) == 0 && store_commit(store, err) == 0)
+        shelve_write_root(v, text, err) == 0 && (!v->write || v->write(v->arg, err) == 0) &&
+        store_commit(store, err) == 0)
         return 0;
     store_rollback(store);
     return -1;
@@ -199,6 +205,10 @@ static void shelve_end(struct shelving *v) {
     struct live *l = v->live;
     struct err err;
     bool written = shelve_write(v, &err) == 0;
+    if (written) { /* the root is that of the next box: nothing may merge layers of the old one */
+        free(TAKE(l->steps->stack));
+        l->steps->loaded = false;
+    }
     live_ref(l);
     shelve_finish(v, written ? NULL : &err);
     durable_shed(l);
@@ -225,15 +235,21 @@ static void shelve_next(void *arg) {
 }
 
 void steps_shelve(struct live *l, machine_done_fn *done, void *arg) {
+    steps_shelve_at(l, NULL, NULL, done, arg);
+}
+
+void steps_shelve_at(struct live *l, const char *stack, int (*write)(void *arg, struct err *err),
+                     machine_done_fn *done, void *arg) {
     struct shelving *v = xnew(struct shelving);
     struct err err;
     v->live = l;
+    v->write = write;
     v->done = done;
     v->arg = arg;
     v->timer = loop_timer_new(l->service->loop, shelve_next, v);
     l->steps->shelving = v;
     live_ref(l);
-    if (shelve_prepare(v, &err) < 0)
+    if (shelve_prepare(v, stack, &err) < 0)
         shelve_finish(v, &err);
     else
         shelve_next(v);

@@ -23,6 +23,7 @@ struct still {
     bool frozen;             /* frozen by this copy, not by a pause */
     char *memory;            /* file for the memory of a vm; NULL: it is not saved */
     bool stands;             /* the vm stands still, because its memory was saved */
+    bool stays;              /* it stays so, for a pause, which blocks other operations itself */
     struct memory_hold hold; /* disk space for the memory */
     struct loop_timer *timer;
     uint64_t until_ms; /* deadline */
@@ -75,7 +76,8 @@ static void went_on(void *arg, const struct err *err) {
 static void let_vm_go_on(struct still *t) {
     struct live *l = t->live;
     if (t->stands && l->machine)
-        l->service->driver->go_on(l->machine, went_on, t);
+        l->service->driver->go_on(l->machine, t->stays && !t->failed ? MEMORY_STAY : MEMORY_GO_ON,
+                                  went_on, t);
     else
         still_finish(t);
 }
@@ -159,7 +161,7 @@ static void is_ready(void *arg, const char *how, const struct err *err) {
  */
 static int hold(struct still *t, struct err *err) {
     struct live *l = t->live;
-    if (t->holds || (t->at_once && !t->ready))
+    if (t->holds || t->stays || (t->at_once && !t->ready))
         return 0;
     if (l->changing || l->row.state != (t->was_paused ? MACHINE_PAUSED : MACHINE_RUNNING))
         return err_set(err, ERR_BUSY, "another operation on machine '%s' is in progress",
@@ -222,6 +224,7 @@ void still_copy(struct live *l, uint32_t number, unsigned options, const char *m
                         .number = number,
                         .at_once = options & STILL_AT_ONCE,
                         .may_share = options & STILL_MAY_SHARE,
+                        .stays = options & STILL_STAYS,
                         .was_paused = l->row.state == MACHINE_PAUSED,
                         .until_ms = loop_now_ms(l->service->loop) + STILL_MS,
                         .memory = memory ? xstrdup(memory) : NULL,

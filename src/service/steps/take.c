@@ -32,6 +32,7 @@ struct step_call *step_call_new(struct live *l, const struct step_cause *cause) 
     snprintf(c->row.name, sizeof(c->row.name), "%s", cause->name ? cause->name : "");
     c->dying = cause->killed ? DYING_TRIES : 0;
     c->memory = cause->memory;
+    c->pauses = cause->pauses;
     live_ref(l);
     return c;
 }

@@ -12,9 +12,13 @@
 #include "base/fs/dir.h"
 #include "base/fs/folder.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/wire/vm_memory.h"
 #include "service/vm/vms.h"
 #include "store/owners.h"
+#include "store/saved.h"
+
+enum { STEPS_LOOKED_AT = 50 };
 
 static void memory_folder(const struct service *s, char ret[MEMORY_PATH_SIZE]) {
     snprintf(ret, MEMORY_PATH_SIZE, "%s/memory", s->place->home);
@@ -42,6 +46,29 @@ int memory_check(const struct live *l, struct err *err) {
     return r < 0 ? err_num(err, r, "cannot make '%s'", folder) : 0;
 }
 
+int memory_sync(const struct service *s, struct err *err) {
+    char folder[MEMORY_PATH_SIZE];
+    memory_folder(s, folder);
+    int dir DEFER_CLOSE = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return dir < 0 || fsync(dir) < 0 ? err_sys(err, "cannot sync '%s'", folder) : 0;
+}
+
+int memory_of_paused(const struct live *l, char ret[MEMORY_PATH_SIZE], char ret_step[ID_SIZE],
+                     struct err *err) {
+    struct saved_row saved DEFER(saved_row_done) = {.source = NULL};
+    struct step_row step DEFER(step_row_done) = {0};
+    struct store *store = l->service->store;
+    if (store_saved_get(store, l->row.id, &saved, err) < 0 ||
+        (store_step_find(store, l->row.id, saved.step, &step, err) < 0 &&
+         err->code != ERR_NOT_FOUND))
+        return -1;
+    memory_path(l->service, l->row.id, saved.step, ret);
+    snprintf(ret_step, ID_SIZE, "%s", saved.step);
+    if (step_has_memory(&step) && access(ret, F_OK) == 0)
+        return 0;
+    return err_set(err, ERR_UNSUPPORTED, "the saved memory of vm '%s' is gone", l->row.id);
+}
+
 void memory_forget(const struct service *s, const char *machine, const char *step) {
     char path[MEMORY_PATH_SIZE];
     if (step) {
@@ -55,6 +82,29 @@ void memory_forget(const struct service *s, const char *machine, const char *ste
     for (struct dirent *e; d && (e = readdir(d));)
         if (strncmp(e->d_name, machine, n) == 0 && e->d_name[n] == '.')
             unlinkat(dirfd(d), e->d_name, 0);
+}
+
+void memory_drop(const struct service *s, const char *machine, const char *step) {
+    struct step_row row DEFER(step_row_done) = {0};
+    struct err err;
+    memory_forget(s, machine, step);
+    if (store_step_find(s->store, machine, step, &row, &err) < 0 || !step_has_memory(&row))
+        return;
+    row.reason[strlen(row.reason) - strlen(STEP_MEMORY)] = '\0';
+    if (store_step_update(s->store, &row, &err) < 0)
+        log_line(LOG_WARN, "service", "forget the memory of a step: %s id=%s", err.text, machine);
+}
+
+void memory_drop_pauses(const struct live *l) {
+    struct step_list list DEFER(step_list_done) = {0};
+    struct err err;
+    if (store_step_list(l->service->store, l->row.id, 0, false, STEPS_LOOKED_AT, &list, &err) < 0)
+        return;
+    for (size_t i = 0; i < list.count; i++) {
+        const struct step_row *row = &list.rows[i];
+        if (strcmp(row->what, MEMORY_OF_PAUSE) == 0 && !row->name[0] && step_has_memory(row))
+            memory_drop(l->service, l->row.id, row->id);
+    }
 }
 
 /* The machine that a file belongs to, and its step; NULL: none that lives. */

@@ -36,8 +36,31 @@ struct memory_hold {
 int memory_hold(struct live *l, struct memory_hold *h, struct err *err);
 void memory_release(struct service *s, struct memory_hold *h);
 
+/* Blocks: the names of the files are on disk afterwards. */
+int memory_sync(const struct service *s, struct err *err);
+
+/*
+ * Finds the memory in which a paused vm without a box goes on. ret_step: id of its step. Fails with
+ * ERR_UNSUPPORTED if it is gone.
+ */
+int memory_of_paused(const struct live *l, char ret[MEMORY_PATH_SIZE], char ret_step[ID_SIZE],
+                     struct err *err);
+
 /* Deletes the memory of a step; step NULL: of all steps of the machine. */
 void memory_forget(const struct service *s, const char *machine, const char *step);
+
+/*
+ * Deletes the memory of a step, which stays with its files. Its row is read again, because it may
+ * have changed.
+ */
+void memory_drop(const struct service *s, const char *machine, const char *step);
+
+/*
+ * What a step is that a pause took. memory_drop_pauses() drops the memory of those whose machine
+ * has a box: the pause was interrupted, or was undone and the memory not dropped yet.
+ */
+#define MEMORY_OF_PAUSE "pause"
+void memory_drop_pauses(const struct live *l);
 
 /* At the start of the daemon: deletes what no step of a live machine has. */
 void memory_sweep(struct service *s);

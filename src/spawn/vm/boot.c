@@ -326,16 +326,21 @@ struct vm_plan {
     const char *words; /* what the guest is told otherwise */
 };
 
-/* A vm whose saved memory cannot be used boots, and the answer says why. */
-static void vm_try_saved(struct spawner *s, struct plan_message *m, int file, struct vm_plan *p) {
+/* A vm whose saved memory cannot be used boots, and the answer says why; or it does not start. */
+static int vm_try_saved(struct spawner *s, struct plan_message *m, int file, struct vm_plan *p,
+                        struct err *err) {
     int r = p->has_key ? vm_open_saved(s, file, &p->key, &p->launch) : -EXDEV;
     p->resumes = r == 0;
     if (r == 0)
-        return;
+        return 0;
     close_fd(&p->launch.state);
-    vm_say(m, "the vm boots, because its saved memory cannot be used: %s",
-           r == -EXDEV ? "QEMU, the kernel, the memory or the processors are others now"
-                       : strerror(-r));
+    const char *why = r == -EXDEV ? "QEMU, the kernel, the memory or the processors are others now"
+                                  : strerror(-r);
+    if (m->changed)
+        return err_set(err, ERR_UNSUPPORTED, "the saved memory of vm '%s' cannot be used: %s",
+                       m->plan.id, why);
+    vm_say(m, "the vm boots, because its saved memory cannot be used: %s", why);
+    return 0;
 }
 
 /*
@@ -443,9 +448,9 @@ int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *
                             .cpus = vm_cpus(m->plan.cpu_milli),
                             .cgroup = {-1, -1, -1, -1}};
     p.has_key = vm_find_key(s, l, &p.key) == 0;
-    if (in->nfds == 3)
-        vm_try_saved(s, m, in->fds[2], &p);
-    int r = vm_launch_clone(s, box, &p, err);
+    int r = in->nfds == 3 ? vm_try_saved(s, m, in->fds[2], &p, err) : 0;
+    if (r == 0)
+        r = vm_launch_clone(s, box, &p, err);
     for (int i = 0; i < 2; i++) {
         close_fd(&l->word[i]);
         close_fd(&l->qmp[i]);

@@ -208,13 +208,16 @@ static void memory_save_table(struct memory_job *j) {
     close(fd);
 }
 
-/* Waits until the spawner says that the files are copied, too. -errno: it does not, or is gone. */
+/*
+ * Waits until the spawner says that the files are copied, too. Returns its word, MEMORY_GO_ON or
+ * MEMORY_STAY. -errno: it says nothing, or is gone.
+ */
 static int memory_await_go(struct memory_job *j) {
     struct pollfd p = {j->sock, POLLIN, 0};
     char word;
     if (poll(&p, 1, GO_ON_MS) <= 0)
         return -ETIMEDOUT;
-    return recv(j->sock, &word, 1, MSG_DONTWAIT) == 1 ? 0 : -ECANCELED;
+    return recv(j->sock, &word, 1, MSG_DONTWAIT) == 1 ? word : -ECANCELED;
 }
 
 static int memory_finish(struct memory_job *j) {
@@ -268,7 +271,8 @@ static void __attribute__((noreturn)) memory_run(struct memory_job *j) {
     r = memory_await_go(j);
     if (r < 0)
         memory_fail(j, "wait for the copy of the files", r);
-    memory_go_on(j);
+    if (r == MEMORY_GO_ON)
+        memory_go_on(j);
     alarm(FINISH_S);
     r = memory_finish(j);
     if (r < 0)
@@ -281,6 +285,7 @@ static void __attribute__((noreturn)) memory_run(struct memory_job *j) {
 static void __attribute__((noreturn)) memory_repair(struct memory_job *j) {
     memory_begin(j, 4 * ASK_MS / 1000);
     memory_go_on(j);
+    send(j->sock, "", 1, MSG_NOSIGNAL);
     _exit(0);
 }
 
@@ -390,17 +395,23 @@ static struct vm_saving *saving_start(struct spawner *s, struct box *box, struct
     return v;
 }
 
-static void saving_repair(struct spawner *s, struct box *box) {
+/* NULL: there is nothing that could go on, or no process can be started. */
+static struct vm_saving *saving_start_repair(struct spawner *s, struct box *box) {
     struct memory_ends e;
     if (!memory_find_ends(s, box, &e))
-        return;
+        return NULL;
     struct memory_job job = {.out = -1, .qmp = e.qmp, .control = e.control};
     struct vm_saving *v = saving_start(s, box, &job, memory_repair);
-    if (v) {
+    if (v)
         v->repairs = true;
-        saving_leave(s, v);
-    }
     ends_close(&e);
+    return v;
+}
+
+static void saving_repair(struct spawner *s, struct box *box) {
+    struct vm_saving *v = saving_start_repair(s, box);
+    if (v)
+        saving_leave(s, v);
 }
 
 void vm_memory_adopt(struct spawner *s, struct box *box) {
@@ -453,6 +464,24 @@ static int memory_hear(struct spawner *s, struct vm_saving *v, struct err *err) 
     return -1;
 }
 
+static int memory_mend(struct spawner *s, struct box *box, int client, struct err *err) {
+    struct vm_saving *v = s->savings;
+    while (v && (v->box != box || !v->repairs || v->is_left))
+        v = v->next;
+    if (!v) {
+        v = saving_start_repair(s, box);
+        if (!v)
+            return 0;
+        v->client = client;
+    }
+    int heard = memory_hear(s, v, err);
+    if (heard == 0)
+        return err_set(err, ERR_BUSY, "vm '%s' is about to go on", box->id);
+    if (heard > 0)
+        saving_leave(s, v);
+    return heard > 0 ? 0 : -1;
+}
+
 static int memory_wait(struct spawner *s, struct vm_saving *v, bool saves, struct err *err) {
     int heard = v->is_saved && saves ? 1 : memory_hear(s, v, err);
     if (heard < 0)
@@ -479,7 +508,10 @@ int vm_memory_request(struct spawner *s, struct plan_message *m, int client,
     if (!box || box->dead || box->ending)
         return box ? err_set(err, ERR_GONE, "machine '%s' is ending", box->id)
                    : box_missing(s, m->plan.id, err);
-    bool saves = m->changed;
+    if (m->changed == MEMORY_REPAIR)
+        return memory_mend(s, box, client, err);
+    bool saves = m->changed == MEMORY_SAVE;
+    char word = m->changed == MEMORY_STAY ? MEMORY_STAY : MEMORY_GO_ON;
     if (saves && in->nfds != 1)
         return err_set(err, ERR_INVALID, "the memory of a vm needs a file");
     struct vm_saving *v = saving_find(s, box);
@@ -496,7 +528,7 @@ int vm_memory_request(struct spawner *s, struct plan_message *m, int client,
                        box->id);
     if (!saves && !v->goes_on) {
         v->goes_on = true;
-        send(v->sock, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        send(v->sock, &word, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
     return memory_wait(s, v, saves, err);
 }

@@ -5,6 +5,9 @@
  * vm_memory.h) and leaves the vm stopped, so that its files can be copied in the same state, until
  * it is told to go on. Whatever ends early, the vm goes on: the process does it when the spawner is
  * gone or says nothing for long, and a process of the next spawner when the process was killed.
+ *
+ * The vm of a machine that is to be without a box stays stopped instead (MEMORY_STAY). Then only
+ * MEMORY_REPAIR or the next spawner lets it go on.
  */
 #pragma once
 
@@ -24,14 +27,14 @@ struct vm_saving {
     dev_t dev;  /* the file */
     ino_t ino;
     bool is_left;    /* nobody waits for the result */
-    bool repairs;    /* it only lets the vm go on */
+    bool repairs;    /* it only lets the vm go on, for nobody or for MEMORY_REPAIR */
     bool is_watched; /* vm_memory_unwatched() has told its pidfd */
     bool is_saved, goes_on;
 };
 
 /*
- * Handles the request MEMORY. changed: 1: saves to the file in->fds[0]; done when the vm is stopped
- * and saved. 0: the vm goes on; done when it does and the file is complete. `busy`: ask again.
+ * Handles the request MEMORY (enum plan_memory). SAVE writes to the file in->fds[0], and is done
+ * when the vm is stopped and saved. `busy`: ask again.
  */
 int vm_memory_request(struct spawner *s, struct plan_message *m, int client,
                       const struct fd_message *in, struct err *err);
