@@ -117,17 +117,83 @@ static void compress_cpu(uint32_t state[8], const uint8_t *p, size_t blocks) {
     vst1q_u32(state + 4, high);
 }
 
+static bool cpu_has_sha256(void) {
+    return getauxval(AT_HWCAP) & CPU_HAS_SHA256;
+}
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+
+enum { CPU_SSSE3 = 1 << 9, CPU_SSE41 = 1 << 19, CPU_SHA = 1 << 29 }; /* of cpuid 1 and 7 */
+
+/*
+ * The instruction for two rounds wants the words of the state in two other groups: a, b, e, f and
+ * c, d, g, h.
+ */
+__attribute__((target("sha,sse4.1,ssse3"))) static void
+compress_cpu(uint32_t state[8], const uint8_t *p, size_t blocks) {
+    const __m128i swap = _mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3);
+    __m128i first = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(const void *)state), 0xb1),
+            last = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(const void *)(state + 4)),
+                                     0x1b);
+    __m128i abef = _mm_alignr_epi8(first, last, 8), cdgh = _mm_blend_epi16(last, first, 0xf0);
+    for (; blocks; blocks--, p += 64) {
+        const __m128i was_abef = abef, was_cdgh = cdgh;
+        __m128i w[4];
+        for (int i = 0; i < 4; i++)
+            w[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(p + 16 * i)),
+                                    swap);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++) {
+            const __m128i next = w[(i + 3) % 4];
+            const __m128i wk = _mm_add_epi32(
+                w[i % 4], _mm_loadu_si128((const __m128i *)(const void *)(k + 4 * i)));
+            cdgh = _mm_sha256rnds2_epu32(cdgh, abef, wk);
+            abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(wk, 0x0e));
+            if (i < 12)
+                w[i % 4] = _mm_sha256msg2_epu32(
+                    _mm_add_epi32(_mm_sha256msg1_epu32(w[i % 4], w[(i + 1) % 4]),
+                                  _mm_alignr_epi8(next, w[(i + 2) % 4], 4)),
+                    next);
+        }
+        abef = _mm_add_epi32(abef, was_abef);
+        cdgh = _mm_add_epi32(cdgh, was_cdgh);
+    }
+    first = _mm_shuffle_epi32(abef, 0x1b);
+    last = _mm_shuffle_epi32(cdgh, 0xb1);
+    _mm_storeu_si128((__m128i *)(void *)state, _mm_blend_epi16(first, last, 0xf0));
+    _mm_storeu_si128((__m128i *)(void *)(state + 4), _mm_alignr_epi8(last, first, 8));
+}
+
+static bool cpu_asks(void) {
+    unsigned a, b, c, d, b7;
+    return __get_cpuid_count(7, 0, &a, &b7, &c, &d) && __get_cpuid(1, &a, &b, &c, &d) &&
+           (b7 & CPU_SHA) && (c & CPU_SSSE3) && (c & CPU_SSE41);
+}
+
+/* cpuid is slow in a virtual machine, so it is asked once. Threads that ask at the same time get
+ * the same answer. */
+static bool cpu_has_sha256(void) {
+    static _Atomic int known; /* 1: no, 2: yes */
+    if (!known)
+        known = 1 + cpu_asks();
+    return known == 2;
+}
+#else
+static void compress_cpu(uint32_t state[8], const uint8_t *p, size_t blocks) {
+    (void)state, (void)p, (void)blocks;
+}
+static bool cpu_has_sha256(void) {
+    return false;
+}
+#endif
+
 static void compress_blocks(uint32_t state[8], const uint8_t *p, size_t blocks) {
-    if (getauxval(AT_HWCAP) & CPU_HAS_SHA256)
+    if (cpu_has_sha256())
         compress_cpu(state, p, blocks);
     else
         compress_plain(state, p, blocks);
 }
-#else
-static void compress_blocks(uint32_t state[8], const uint8_t *p, size_t blocks) {
-    compress_plain(state, p, blocks);
-}
-#endif
 
 /* --- the hash --- */
 
