@@ -50,7 +50,7 @@ def test_an_agent_works_in_its_machine(example, packages, model, npm_package, da
 
 
 @pytest.mark.parametrize("model", ["shell"], indirect=True)
-def test_an_agent_takes_a_command_back(model, npm_package, daemon, tmp_path, node):
+def test_an_agent_takes_a_command_back(model, npm_package, daemon, tmp_path):
     """The model calls `shell`, and with the result of that `undo`."""
     model.commands.append("no argument of undo")
     answer = model.responses
@@ -60,5 +60,5 @@ def test_an_agent_takes_a_command_back(model, npm_package, daemon, tmp_path, nod
         return answer(request)
 
     model.responses = responses
-    assert work("openai-agents", "agents", model, npm_package, daemon, tmp_path, node) == ["The note is written."]
+    assert work("openai-agents", "agents", model, npm_package, daemon, tmp_path, shutil.which("node")) == ["The note is written."]
     assert "as they were" in str(model.requests[-1].body)
