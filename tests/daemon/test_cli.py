@@ -265,7 +265,7 @@ def test_signals_reach_the_command(carrel, machine):
 def test_logs_pause_resume_stop_stats(carrel, machine):
     daemon_side = json.loads(carrel("stats", "--json").stdout)
     assert daemon_side["machines"]["running"] == 1 and daemon_side["box"]["boxes"] == 1
-    assert carrel("pause", "tour").stdout.split() == [machine.encode(), b"paused"]
+    assert carrel("pause", "tour").stdout.split() == [machine.encode(), b"paused", b"in", b"memory"]
     assert carrel("exec", "tour", "--", "true").returncode == 0, "a command of its owner wakes it"
     assert carrel("pause", "tour").returncode == 0
     assert carrel("resume", "tour").returncode == 0
