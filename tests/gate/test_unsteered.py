@@ -67,8 +67,9 @@ for host in ("ok.test", "203.0.113.7"):
 """
     assert unsteered.python(box, script)["stdout"].split() == ["ENETUNREACH", "True"] * 2
     unsteered.delete(f"/v1/machines/{box}")
-    (note,) = unsteered.notes(box)
-    assert (note["verb"], note["reason"], note["detail"]) == ("net.refused", "no route to this address", {"protocol": "ipv4", "packets": 2, "total": 2})
+    notes = unsteered.notes(box)  # one, or one for each on a busy host
+    assert {(n["verb"], n["reason"], n["detail"]["protocol"]) for n in notes} == {("net.refused", "no route to this address", "ipv4")}
+    assert sum(n["detail"]["packets"] for n in notes) == notes[-1]["detail"]["total"] == 2
     attack(2)
 
 
