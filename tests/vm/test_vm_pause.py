@@ -21,6 +21,14 @@ def at(m):
     return f"/v1/machines/{m}"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_memory_of_others(daemon, vm):
+    """Steps of other tests with this machine have memory, too."""
+    for path in files_of(daemon, vm):
+        daemon.delete(f"{at(vm)}/steps/{path.name.removeprefix(vm + '.')}")
+    daemon.until(lambda: files_of(daemon, vm) == [])
+
+
 def qemus(daemon):
     """Those of this daemon: another one on the host may have a vm with the same name."""
     found, spawners = [], spawner_pids(daemon.run_dir)
