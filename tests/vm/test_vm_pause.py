@@ -11,10 +11,11 @@ from carrel import parent_of, spawner_pids
 from daemon import Refused
 import qemu
 import test_memory
-from test_memory import boot_id, counting, files_of, siphash, small_disk, worker  # noqa: F401
+from test_memory import boot_id, counting, siphash, small_disk, worker  # noqa: F401
 
 LINES = "n=0; while [ $n -lt 60 ]; do n=$((n+1)); echo line $n; sleep 0.1; done; exit 7"
 OUTPUT = "".join(f"line {n}\n" for n in range(1, 61)).encode()
+OTHERS = set()
 
 
 def at(m):
@@ -22,11 +23,13 @@ def at(m):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_memory_of_others(daemon, vm):
+def others(daemon, vm):
     """Steps of other tests with this machine have memory, too."""
-    for path in files_of(daemon, vm):
-        daemon.delete(f"{at(vm)}/steps/{path.name.removeprefix(vm + '.')}")
-    daemon.until(lambda: files_of(daemon, vm) == [])
+    OTHERS.update(test_memory.files_of(daemon, vm))
+
+
+def files_of(daemon, m):
+    return [path for path in test_memory.files_of(daemon, m) if path not in OTHERS]
 
 
 def qemus(daemon):
