@@ -13,6 +13,7 @@ import pytest
 
 from carrel import comm, parent_of, spawner_pids
 from daemon import Refused
+from qemu import qemu_of
 
 COUNT = "exec 5>>~/held; n=0; while sleep 0.1; do n=$((n+1)); echo $n >/run/count; echo $n >&5; done"
 TOKEN = "head -c 8 /dev/urandom | od -An -tx1"
@@ -97,6 +98,29 @@ def test_a_fork_of_a_step_with_memory_and_a_damaged_file(daemon, vm, counting):
     write_refused_stream(saved)
     fork = daemon.post(f"/v1/machines/{vm}/fork", {"memory": True, "step": "running"})["machines"][0]["id"]
     assert_booted(daemon, fork, "ended while it started")
+
+
+def template_bytes(name):
+    """What the memory of the template takes of which this vm is a clone; without it: 0."""
+    ram = pathlib.Path(f"/proc/{qemu_of(name)[0]}/fd/8")
+    return ram.stat().st_blocks * 512 if "carrel-template" in os.readlink(ram) else 0
+
+
+def test_a_clone_is_rewound_into_its_memory(daemon, vm):
+    m = counting_vm(daemon, name="copied")
+    at = f"/v1/machines/{m}"
+    assert daemon.get(at)["start"] == "clone"
+    here, before = boot_id(daemon, m), template_bytes("copied")
+    # What was free in the template is memory of the clone alone, also once QEMU has read all of it.
+    daemon.exec(m, "head -c 40M /dev/urandom >/run/much", user="root")
+    daemon.post(f"{at}/steps", {"name": "running", "memory": True})
+    assert 0 < before <= template_bytes("copied") < before + (16 << 20)
+    now = count(daemon, m)
+    daemon.post(f"{at}/rewind", {"step": "running"})
+    assert daemon.get(at)["start"] == "memory"
+    assert boot_id(daemon, m) == here
+    daemon.until(lambda: count(daemon, m) > now)
+    daemon.delete(at)
 
 
 def assert_booted(daemon, m, why):

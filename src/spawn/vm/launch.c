@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -59,13 +60,14 @@ enum {
     INITRD_FD,
     PORT_FD,
     FILES_FD,
-    RAM_FD = VM_LAUNCH_TAP + 1,
+    RAM_FD = VM_LAUNCH_RAM,
     WORD_FD,
     QMP_FD,
     STATE_FD,
     KEPT_FD, /* and the next one: the other ends of WORD_FD and QMP_FD */
     SERIAL_FD = KEPT_FD + 2,
-    FDS_MAX = SERIAL_FD + 1 - KERNEL_FD,
+    LIBRARY_FD,
+    FDS_MAX = LIBRARY_FD + 1 - KERNEL_FD,
     HIGH_FD = 64,
 };
 
@@ -360,10 +362,17 @@ static void jail_list_qemu(const struct jail *j, struct args *a) {
     args_add(a, "virtio-net-device,netdev=net,mac=" VM_MAC);
 }
 
-static void __attribute__((noreturn)) jail_run(const struct jail *j, const struct args *a) {
-    char *const env[] = {NULL};
-    execve(a->v[0], a->v, env);
-    jail_fail(j, a->v[0], errno);
+/* A file with the library that the QEMU of a clone loads; -1: of another vm, which loads none. */
+static int jail_open_library(const struct jail *j) {
+    static const uint8_t library[] = {
+#include "spawn/qemu_memory.inc"
+    };
+    if (!j->launch->is_clone)
+        return -1;
+    int fd = memfd_create("qemu-memory", MFD_CLOEXEC);
+    STEP("create the library of QEMU", fd);
+    TRY("create the library of QEMU", write_all(fd, library, sizeof(library)));
+    return fd;
 }
 
 static void jail_standard_streams(const struct jail *j) {
@@ -396,15 +405,20 @@ static void jail_be_nobody(const struct jail *j) {
 static void __attribute__((noreturn)) jail_run_qemu(const struct jail *j) {
     static struct args a;
     const struct vm_launch *l = j->launch;
-    const int fds[FDS_MAX] = {l->kernel, l->initrd,  l->port,    j->files[0],
-                              l->tap,    l->ram,     l->word[1], l->qmp[1],
-                              l->state,  l->word[0], l->qmp[0],  j->serial[0]};
+    char preload[64];
+    int library = jail_open_library(j);
+    const int fds[FDS_MAX] = {l->kernel, l->initrd,    l->port,   j->files[0], l->tap,
+                              l->ram,    l->word[1],   l->qmp[1], l->state,    l->word[0],
+                              l->qmp[0], j->serial[0], library};
+    char *const env[] = {l->is_clone ? preload : NULL, NULL};
     _Static_assert(FILES_FD + 1 == VM_LAUNCH_TAP, "the tap comes after the files");
     jail_list_qemu(j, &a);
     jail_be_nobody(j);
     jail_die_with_server(j);
     jail_arrange(j, fds, FDS_MAX);
-    jail_run(j, &a);
+    snprintf(preload, sizeof(preload), "LD_PRELOAD=/proc/self/fd/%d", LIBRARY_FD);
+    execve(a.v[0], a.v, env);
+    jail_fail(j, a.v[0], errno);
 }
 
 /* This program once more, with these descriptors from 3 on; -1: this number is closed. */

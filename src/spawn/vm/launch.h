@@ -16,9 +16,10 @@
 
 /*
  * Numbers of descriptors in QEMU and in the server of the files, by which a later spawner finds the
- * network of a vm, the monitor of QEMU and the control socket of the server.
+ * network of a vm, the monitor of QEMU and the control socket of the server. QEMU's memory is found
+ * by qemu_memory.c.
  */
-enum { VM_LAUNCH_TAP = 7, VM_LAUNCH_MONITOR = 13, VM_LAUNCH_CONTROL = 6 };
+enum { VM_LAUNCH_TAP = 7, VM_LAUNCH_RAM, VM_LAUNCH_MONITOR = 13, VM_LAUNCH_CONTROL = 6 };
 
 struct vm_launch {
     int report;         /* pipe: what failed, as text; closed without text once both run */
