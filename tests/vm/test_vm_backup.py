@@ -1,4 +1,4 @@
-"""Backups of a vm while it runs. A vm of the image host is stored without the host's /usr."""
+"""Backups of a vm while it runs, and once it is stopped. A vm of the image host is stored without the host's /usr."""
 
 LOOK = "cd /home/user/d; sha256sum *; stat -c '%A %u %g %N' *; cat /usr/local/bin/mine"
 
@@ -21,5 +21,17 @@ def test_running_vm_is_backed_up_and_restored(daemon, vm):
     assert again["kind"] == "vm"
     assert run(daemon, again["id"], LOOK) == wanted
     daemon.delete(f"/v1/machines/{again['id']}")
-    for backup in first, second:
+    # The kernel of a vm that is stopped runs on, so its files are copied as those of one that runs.
+    run(daemon, vm, "echo late >/home/user/d/late")
+    wanted = run(daemon, vm, LOOK)
+    daemon.post(f"/v1/machines/{vm}/stop")
+    try:
+        third = daemon.post(f"/v1/machines/{vm}/backups")
+        assert daemon.get(f"/v1/machines/{vm}")["state"] == "stopped"
+    finally:
+        daemon.post(f"/v1/machines/{vm}/resume")
+    again = daemon.post(f"/v1/backups/{third['id']}/restore", {})
+    assert run(daemon, again["id"], LOOK) == wanted
+    daemon.delete(f"/v1/machines/{again['id']}")
+    for backup in first, second, third:
         daemon.delete(f"/v1/backups/{backup['id']}")

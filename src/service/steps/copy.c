@@ -154,8 +154,9 @@ bool step_may_copy(const struct step_call *c) {
     if (c->uncertain || (l->changing && !c->pauses) || !l->machine)
         return false;
     switch (c->row.kind) {
-    case STEP_SNAP:
-        return l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_PAUSED;
+    case STEP_SNAP: /* the kernel of a vm that is stopped runs on */
+        return l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_PAUSED ||
+               l->row.state == MACHINE_STOPPED;
     case STEP_EXEC:
     case STEP_FILE:
     case STEP_KEPT:

@@ -17,7 +17,8 @@ enum { LOOK_MS = 2, STILL_MS = 120000 };
 struct still {
     struct live *live;
     uint32_t number;
-    bool at_once, was_paused, may_share;
+    bool at_once, may_share;
+    enum machine_state was;  /* state of the machine, which no other operation may change */
     bool ready;              /* the slow part of the copy is done, as far as possible */
     bool holds;              /* pause, resume and rewind are blocked */
     bool frozen;             /* frozen by this copy, not by a pause */
@@ -163,7 +164,7 @@ static int hold(struct still *t, struct err *err) {
     struct live *l = t->live;
     if (t->holds || t->stays || (t->at_once && !t->ready))
         return 0;
-    if (l->changing || l->row.state != (t->was_paused ? MACHINE_PAUSED : MACHINE_RUNNING))
+    if (l->changing || l->row.state != t->was)
         return err_set(err, ERR_BUSY, "another operation on machine '%s' is in progress",
                        l->row.id);
     t->holds = l->changing = true;
@@ -210,7 +211,7 @@ static void go_on(void *arg) {
         l->service->driver->copy(l->machine, 0, is_ready, t);
     } else if (t->memory && !t->stands) {
         save_memory(t);
-    } else if (!t->was_paused && !t->frozen) {
+    } else if (t->was != MACHINE_PAUSED && !t->frozen) {
         l->service->driver->freeze(l->machine, true, frozen, t);
     } else {
         l->service->driver->copy(l->machine, t->number, copied, t);
@@ -225,7 +226,7 @@ void still_copy(struct live *l, uint32_t number, unsigned options, const char *m
                         .at_once = options & STILL_AT_ONCE,
                         .may_share = options & STILL_MAY_SHARE,
                         .stays = options & STILL_STAYS,
-                        .was_paused = l->row.state == MACHINE_PAUSED,
+                        .was = l->row.state,
                         .until_ms = loop_now_ms(l->service->loop) + STILL_MS,
                         .memory = memory ? xstrdup(memory) : NULL,
                         .done = done,
