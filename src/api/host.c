@@ -27,17 +27,19 @@ void api_health(struct call *c) {
 
 /* ---- events ---- */
 
-enum { EVENTS_PAGE = 100, HEARTBEAT_MS = 15000 };
+enum { EVENTS_PAGE = 100, HEARTBEAT_MS = 10000 };
 
 struct watching {
     struct call *call;
     struct event_watch watch;
     struct events_request request;
     bool follow;
+    struct loop_timer *heartbeat;
 };
 
 static void watching_free(struct watching *w) {
     service_events_unwatch(&w->watch);
+    loop_timer_free(w->heartbeat);
     free(w);
 }
 
@@ -83,6 +85,13 @@ static void events_changed(void *arg) {
         events_go_on(w);
 }
 
+/* Tells a client that hears no events that its connection is there. */
+static void events_beat(void *arg) {
+    struct watching *w = arg;
+    if (!call_is_full(w->call))
+        call_write(w->call, ":\n\n", 3);
+}
+
 static void events_drained(struct call *c) {
     events_go_on(c->user);
 }
@@ -125,6 +134,8 @@ void api_events(struct call *c) {
     call_begin(c, 200, "text/event-stream", NULL);
     call_write(c, ": carrel\n\n", 10);
     service_events_watch(c->service, &w->watch);
+    w->heartbeat = loop_timer_new(api_loop(c->api), events_beat, w);
+    loop_timer_start(w->heartbeat, HEARTBEAT_MS, HEARTBEAT_MS);
     events_go_on(w);
 }
 

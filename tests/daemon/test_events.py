@@ -77,6 +77,15 @@ def test_followers_hear_at_once_and_across_a_restart(fresh):
     assert [e[0] for e in past(d, after=before)] == [before + 1]
 
 
+def test_a_stream_without_events_has_heartbeats(daemon):
+    """Pages and clients of SDKs take a silent connection for a lost one."""
+    c = daemon.connect()
+    c.request("GET", "/v1/events?type=none.such")
+    answer = c.getresponse()
+    assert [answer.readline() for _ in range(4)] == [b": carrel\n", b"\n", b":\n", b"\n"]
+    c.close()
+
+
 def metrics(d):
     text = d.get("/metrics").decode()
     return {name + (labels or ""): float(value)
