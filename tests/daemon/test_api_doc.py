@@ -70,6 +70,7 @@ def prepare(daemon, route, line, where):
     if "$M" in line:
         names["M"] = daemon.machine()
         daemon.exec(names["M"], "mkdir -p a old && echo hello >note && echo hello >a/note")
+        daemon.until(lambda: daemon.get(f"/v1/machines/{names['M']}/steps")["steps"])
     if "$I" in line or route.endswith("/image") or "/builds" in route:
         names["I"] = "small"
         make_tar(where / "small.tar")
