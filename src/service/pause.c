@@ -225,7 +225,7 @@ static bool pausing_may_store(struct live *l) {
 
 static void pausing_store(void *arg);
 
-/* A program that ended just now is no reason to keep the others in memory. */
+/* If a program ends just now, the others are stored all the same. */
 static void pausing_stored(void *arg, const struct err *err) {
     struct pausing *p = arg;
     if (err && err->code == ERR_GONE && p->tries++ < PAUSE_TRIES && pausing_may_store(p->live)) {

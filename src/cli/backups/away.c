@@ -230,8 +230,8 @@ static int saving_begin(struct layout_reader *r, struct err *err) {
     }
     if (r->entry->kind != TAR_FILE ||
         (!path_is_hashed(path, "packs/") && !path_is_hashed(path, "manifests/")))
-        return err_set(err, ERR_INVALID, "the daemon sent '%.120s', which is no part of a backup",
-                       path);
+        return err_set(err, ERR_INVALID,
+                       "the daemon sent '%.120s', which does not belong to a backup", path);
     if (fstatat(r->dir, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
         (uint64_t)st.st_size == r->entry->size)
         return 0;

@@ -274,7 +274,7 @@ static int backup_options_fit(const struct backup_verb *v, const char *word, con
     if (!of || ((v->run == backup_verify || v->run == backup_restore) && away_is_dir(word) &&
                 id_valid(of, strlen(of), 'k')))
         return 0;
-    err_set(err, ERR_INVALID, "'%.60s' is no backup in a directory", of);
+    err_set(err, ERR_INVALID, "'%.60s' is not a backup in a directory", of);
     return err_remedy(err, "see carrel backup --help");
 }
 
