@@ -52,16 +52,114 @@ def test_files_do_not_begin_in_what_was_granted_later(tab, daemon, box, tmp_path
     tab.gone("button:text-is('Home')")
 
 
-def test_a_save_does_not_overwrite_what_somebody_else_wrote(tab, daemon, box):
+def test_a_save_overwrites_what_somebody_else_wrote_only_when_told(tab, daemon, box):
     daemon.exec(box, "echo before >note")
     show(tab, box, "files")
     tab.click(".row:has-text('note')")
     tab.fill("textarea", "mine")
-    daemon.exec(box, "echo theirs >note")
+    daemon.exec(box, "echo it is theirs >note")
+    tab.shown(".warning:has-text('it had 7 B and has 13 B now')")
     tab.click("button:text('Save')")
-    tab.shown(".toast.bad:has-text('The file has changed since it was opened')")
-    assert daemon.exec(box, "cat note")["stdout"] == "theirs\n"
+    tab.shown("dialog:has-text('has changed in the machine'):has-text('13 B, changed'):has-text('4 B')")
+    tab.click("dialog button:text('Cancel')")
+    assert daemon.exec(box, "cat note")["stdout"] == "it is theirs\n"
     assert tab.inputValue("textarea") == "mine"
+    tab.click("button:text('Save')")
+    daemon.exec(box, "echo and once more >note")  # while the question is asked
+    tab.click("dialog button:text('Overwrite')")
+    tab.shown("dialog .problem:has-text('changed once more')")
+    tab.click("dialog button:text('Cancel')")
+    tab.click("button:text('Save')")
+    tab.click("dialog:has-text('14 B') button:text('Overwrite')")
+    tab.reads("Saved 4 B.")
+    assert daemon.exec(box, "cat note")["stdout"] == "mine"
+    tab.gone(".warning")
+
+
+def test_a_view_follows_the_file_and_keeps_what_is_typed(tab, daemon, box):
+    daemon.exec(box, "printf 'one\\r\\n' >note")
+    show(tab, box, "files")
+    tab.click(".row:has-text('note')")
+    tab.shown("textarea")
+    daemon.exec(box, "printf 'one\\r\\ntwo\\r\\n' >note")
+    tab.until("document.querySelector('textarea').value === 'one\\ntwo\\n'")
+    tab.fill("textarea", "one\nthree\n")
+    daemon.kill()
+    tab.shown(".lost")
+    daemon.start()
+    tab.gone(".lost")
+    assert tab.inputValue("textarea") == "one\nthree\n"
+    tab.click("button:text('Save')")
+    tab.reads("Saved 12 B.")
+    assert daemon.exec(box, "cat note")["stdout"] == "one\r\nthree\r\n"  # the ends of lines stay
+    daemon.exec(box, "rm note")
+    tab.shown(".warning:has-text('deleted in the machine')")
+    tab.click("button:text('Save')")
+    tab.click("dialog:has-text('been deleted') button:text('Make it')")
+    tab.reads("Saved 12 B.")
+    assert daemon.exec(box, "cat note")["stdout"] == "one\r\nthree\r\n"
+
+
+def test_text_that_is_not_saved_is_not_dropped_without_a_question(tab, daemon, box):
+    daemon.exec(box, "echo before >note; echo other >other")
+    show(tab, box, "files")
+    tab.click(".row:has-text('other')")
+    tab.shown("textarea")
+    tab.click(".row:has-text('note')")  # without changes there is no question
+    tab.until("document.querySelector('textarea')?.value === 'before\\n'")
+    tab.fill("textarea", "mine")
+    leaves = {"another file": ".row:has-text('other')", "close": "[aria-label=File] button:text('Close')", "part": "#tab-network",
+              "page": "nav a:has-text('Images')", "folder": ".crumbs button:text('home/')", "log out": "text=Log out"}
+    for name, selector in leaves.items():
+        tab.click(selector)
+        tab.shown("dialog:has-text('Discard your changes?'):has-text('/home/user/note')")
+        tab.click("dialog button:text('Cancel')")
+        tab.gone("dialog")
+        assert tab.inputValue("textarea") == "mine", name
+    tab.evaluate("history.back()")
+    tab.click("dialog button:text('Cancel')")
+    assert tab.inputValue("textarea") == "mine"
+    assert "note" in tab.evaluate("location.hash")
+    closes = "!dispatchEvent(new Event('beforeunload', { cancelable: true }))"  # the browser asks
+    assert tab.evaluate(closes)
+    tab.evaluate("history.back()")
+    tab.click("dialog button:text('Discard them')")
+    tab.until("document.querySelector('textarea')?.value === 'other\\n'")
+    assert not tab.evaluate(closes)
+    assert daemon.exec(box, "cat note")["stdout"] == "before\n"
+
+
+def test_an_upload_asks_before_it_overwrites(tab, daemon, box):
+    daemon.exec(box, "echo kept >note; mkdir folder")
+    show(tab, box, "files")
+    mine = base64.b64encode(b"mine").decode()
+    tab.upload("button:text('Upload')", "note", mine)
+    tab.shown("dialog:has-text('Overwrite 1 file?'):has-text('note'):has-text('5 B in the machine'):has-text('yours has 4 B')")
+    tab.click("dialog button:text('Cancel')")
+    assert daemon.exec(box, "cat note")["stdout"] == "kept\n"
+    tab.upload("button:text('Upload')", "note", mine)  # the same file again
+    tab.click("dialog button:text('Overwrite')")
+    tab.reads("Uploaded 1 file.")
+    assert daemon.exec(box, "cat note")["stdout"] == "mine"
+    tab.upload("button:text('Upload')", "folder", mine)
+    tab.shown(".toast.bad:has-text('a folder of this name')")
+
+
+def test_a_deletion_says_if_a_step_can_bring_the_file_back(tab, daemon, tmp_path):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop/granted").write_text("x")
+    shop = carrel(daemon, tmp_path, "new", "--dir", f"{tmp_path}/shop:/home/user/shop")
+    daemon.exec(shop, "echo x >~/own")
+    tab.evaluate(f"location.hash = '#/machines/{shop}?tab=files&dir=/home/user/shop'")
+    tab.click("[title='Delete granted']")
+    tab.shown("dialog:has-text('no rewind brings it back. Your own file stays until you ship')")
+    tab.click("dialog button:text('Cancel')")
+    tab.click("button:text-is('Home')")
+    tab.click("[title='Delete own']")
+    tab.shown("dialog:has-text('may still have it')")
+    tab.click("dialog button:text('Delete')")
+    tab.gone(".row:has-text('own')")
+    assert (tmp_path / "shop/granted").read_text() == "x"
 
 
 def test_files_go_up_and_come_down(tab, daemon, box):

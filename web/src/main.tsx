@@ -11,6 +11,7 @@ import { FormDialog, OpenedDialog } from "./ui/dialog";
 import { count, shown } from "./ui/format";
 import { keysHelp, KeysOff, keysStart, useKeys } from "./ui/keys";
 import { Toasts } from "./ui/toast";
+import { leave } from "./ui/unsaved";
 
 function Locked() {
   return (
@@ -71,7 +72,7 @@ function Frame() {
         <span class="who" title="Owner of this session">{who.value?.owner}</span>
         <ThemeChoice />
         <button type="button" class="quiet" aria-label="Keys" onClick={keysHelp}>?</button>
-        <button type="button" onClick={() => void logOut()}>Log out</button>
+        <button type="button" onClick={() => leave(() => void logOut())}>Log out</button>
       </header>
       <nav class={menu ? "open" : ""} aria-label="Pages">
         {pages.map((p) => (

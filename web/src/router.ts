@@ -1,5 +1,7 @@
 // Routes are in the fragment: #/machines/m-1?tab=files. The daemon serves one page only.
+// Every way to another route asks before it drops what is not saved.
 import { signal } from "@preact/signals";
+import { isUnsaved, leave } from "./ui/unsaved";
 
 export interface Route {
   parts: string[]; // decoded, without empty ones
@@ -31,16 +33,36 @@ export function href(parts: string[], query: Record<string, string> = {}): strin
   return `#/${parts.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
 
-export function go(parts: string[], query: Record<string, string> = {}, replace = false): void {
-  const to = href(parts, query);
-  if (!replace) {
-    location.hash = to;
-    return;
-  }
-  history.replaceState(null, "", to);
+let place = location.hash; // of the route that is shown
+
+function arrive(): void {
+  place = location.hash;
   route.value = read();
 }
 
+export function go(parts: string[], query: Record<string, string> = {}, replace = false): void {
+  const to = href(parts, query);
+  leave(() => {
+    if (!replace) {
+      location.hash = to;
+      return;
+    }
+    history.replaceState(null, "", to);
+    arrive();
+  });
+}
+
+document.addEventListener("click", (e) => {
+  const link = e.target instanceof Element ? e.target.closest<HTMLAnchorElement>('a[href^="#/"]') : null;
+  if (!link || !isUnsaved() || e.ctrlKey || e.metaKey || e.shiftKey) return;
+  e.preventDefault();
+  leave(() => void (location.hash = link.hash));
+});
+
 window.addEventListener("hashchange", () => {
-  if (!location.hash.startsWith("#link=")) route.value = read();
+  const to = location.hash;
+  if (to.startsWith("#link=") || to === place) return;
+  if (!isUnsaved()) return arrive();
+  history.pushState(null, "", place); // the browser has gone back already
+  leave(() => void (location.hash = to));
 });

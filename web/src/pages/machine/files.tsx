@@ -1,113 +1,19 @@
-// Files of a machine: browse, view, edit, upload, download. Content is shown as text or as a picture,
-// never as a page.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { api, ApiError, contentOf, download, listAll, request, withQuery } from "../../api";
+// Files of a machine: browse, upload, download, delete. file_view.tsx shows one.
+import { useRef, useState } from "preact/hooks";
+import { api, download, listAll, withQuery } from "../../api";
 import { go, route } from "../../router";
-import type { Entry } from "../../types";
+import type { Entry, Grant } from "../../types";
 import { Act, Empty, Field, Loading, Problem } from "../../ui/basics";
 import { confirmDialog, FormDialog, openDialog } from "../../ui/dialog";
-import { ago, bytes, shown } from "../../ui/format";
+import { ago, bytes, count, shown } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { type Column, Table } from "../../ui/table";
 import { toast, toastError } from "../../ui/toast";
+import { entryOf, FileView } from "./file_view";
 import type { PartProps } from "./machine";
-
-const VIEW_MAX = 1 << 20;
-const PICTURE_MAX = 8 << 20;
-const pictures: Record<string, string> = { png: "image/png", jpg: "image/jpeg", jpeg: "image/jpeg", gif: "image/gif", webp: "image/webp" };
 
 function join(dir: string, name: string): string {
   return dir === "/" ? `/${name}` : `${dir}/${name}`;
-}
-
-function pictureType(path: string): string | undefined {
-  return pictures[path.split(".").at(-1)!.toLowerCase()];
-}
-
-/** SHA-256 of what was read, so that a save does not overwrite the changes of somebody else. */
-async function hashOf(content: ArrayBuffer): Promise<string> {
-  if (!crypto.subtle) return ""; // only where the page is not from this host
-  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
-  return [...hash].map((b) => b.toString(16).padStart(2, "0")).join("");
-}
-
-function Picture({ content, type }: { content: ArrayBuffer; type: string }) {
-  const [url, setUrl] = useState("");
-  useEffect(() => {
-    const made = URL.createObjectURL(new Blob([content], { type }));
-    setUrl(made);
-    return () => URL.revokeObjectURL(made);
-  }, [content]);
-  return url ? <img class="picture" src={url} alt="Content of the file" /> : null;
-}
-
-/** The text of UTF-8 bytes, or undefined if they are none or contain a zero byte. */
-function textOf(content: ArrayBuffer): string | undefined {
-  try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(content);
-    return text.includes("\0") ? undefined : text;
-  } catch {
-    return undefined;
-  }
-}
-
-function FileText({ target, path, content, done }: { target: string; path: string; content: ArrayBuffer; done: () => void }) {
-  const [text, setText] = useState(() => textOf(content));
-  const [old] = useState(text);
-  if (text === undefined) return <Empty>This file is not text. Download it to look at it.</Empty>;
-  const save = async () => {
-    const write = api.put<{ size: number }>(target, text, { path, if_hash: await hashOf(content) });
-    const written = await write.catch((e) => {
-      if (e instanceof ApiError && e.status === 412)
-        throw new Error("The file has changed since it was opened, so it was not saved. Copy your text, and open the file again.");
-      throw e;
-    });
-    toast(`Saved ${bytes(written.size)}.`);
-    done();
-  };
-  return (
-    <>
-      <textarea
-        class="editor"
-        aria-label="Content of the file"
-        spellcheck={false}
-        value={text}
-        onInput={(e) => setText(e.currentTarget.value)}
-      />
-      <div class="bar">
-        <span class="space" />
-        <Act class="primary" off={text === old} run={save}>Save</Act>
-      </div>
-    </>
-  );
-}
-
-function FileView({ target, path, close }: { target: string; path: string; close: () => void }) {
-  const type = pictureType(path);
-  const { data, error, reload } = useLoad(async (signal) => {
-    const { size } = await api.get<Entry>(`${target}/stat`, { path, follow: true }, signal);
-    const max = type ? PICTURE_MAX : VIEW_MAX;
-    if (size > max) return { size };
-    const answer = await request("GET", withQuery(target, { path }), { signal });
-    return { size, content: await contentOf(answer, max), read: Date.now() };
-  }, [path]);
-  const name = path.split("/").at(-1)!;
-  return (
-    <section class="panel" aria-label="File">
-      <div class="bar">
-        <h2 class="mono">{shown(path)}</h2>
-        <span class="soft">{data && bytes(data.size)}</span>
-        <span class="space" />
-        <Act run={() => download(withQuery(target, { path }), name)}>Download</Act>
-        <button type="button" onClick={close}>Close</button>
-      </div>
-      <Problem error={error} />
-      {!data && !error && <Loading />}
-      {data && !data.content && <Empty>This file is too large to show. Download it to look at it.</Empty>}
-      {data?.content && type && <Picture content={data.content} type={type} />}
-      {data?.content && !type && <FileText key={data.read} target={target} path={path} content={data.content} done={reload} />}
-    </section>
-  );
 }
 
 function NewFolder({ target, dir, done, close }: { target: string; dir: string; done: () => void; close: () => void }) {
@@ -118,6 +24,57 @@ function NewFolder({ target, dir, done, close }: { target: string; dir: string; 
       <Field label="Name"><input value={name} onInput={(e) => setName(e.currentTarget.value)} required autofocus /></Field>
     </FormDialog>
   );
+}
+
+interface Upload {
+  file: File;
+  path: string;
+  there: Entry | null; // what the machine has in its place
+}
+
+async function uploadsOf(target: string, dir: string, files: File[]): Promise<Upload[]> {
+  const uploads: Upload[] = [];
+  for (const file of files) {
+    const path = join(dir, file.name);
+    const there = await entryOf(target, path);
+    if (there?.type === "directory") throw new Error(`${file.name} was not uploaded: the machine has a folder of this name.`);
+    uploads.push({ file, path, there });
+  }
+  return uploads;
+}
+
+/** A name that was free is taken only if it still is. */
+async function send(target: string, uploads: Upload[]): Promise<void> {
+  for (const { file, path, there } of uploads) await api.put(target, file, { path, if_hash: there ? "" : "absent" });
+  toast(`Uploaded ${count(uploads.length, "file")}.`);
+}
+
+function Overwrite({ uploads, submit, close }: { uploads: Upload[]; submit: () => Promise<void>; close: () => void }) {
+  const taken = uploads.filter((u) => u.there);
+  return (
+    <FormDialog title={`Overwrite ${count(taken.length, "file")}?`} action="Overwrite" danger submit={submit} close={close}>
+      <p>The machine has {taken.length === 1 ? "a file of this name" : "files of these names"} already. If you cancel, nothing is uploaded.</p>
+      <dl class="facts sizes">
+        {taken.slice(0, NAMES_MAX).map(({ file, path, there }) => [
+          <dt key={path}><code>{shown(file.name)}</code></dt>,
+          <dd>{bytes(there!.size)} in the machine, changed {ago(there!.modified)}; yours has {bytes(file.size)}</dd>,
+        ])}
+      </dl>
+      {taken.length > NAMES_MAX && <p>And {taken.length - NAMES_MAX} more.</p>}
+    </FormDialog>
+  );
+}
+
+/** What a deletion means depends on where the file is: steps contain only what belongs to the machine. */
+function deletionOf(path: string, grants: Grant[]): string {
+  const above = grants
+    .filter((g) => (g.kind === "dir" || g.kind === "volume") && g.at && (path === g.at || path.startsWith(`${g.at}/`)))
+    .sort((a, b) => b.at!.length - a.at!.length)[0];
+  if (!above) return "A step that was taken before may still have it: see the timeline.";
+  if (above.kind === "volume") return "It is on a volume, which steps do not contain: no rewind brings it back.";
+  if (above.mode === "cow")
+    return "It is in a granted directory, which steps do not contain: no rewind brings it back. Your own file stays until you ship the deletion.";
+  return "It is in a directory of the host that this machine may write: your own file is deleted, and no rewind brings it back.";
 }
 
 function Crumbs({ dir, open }: { dir: string; open: (path: string) => void }) {
@@ -133,6 +90,8 @@ function Crumbs({ dir, open }: { dir: string; open: (path: string) => void }) {
     </span>
   );
 }
+
+const NAMES_MAX = 20; // in a dialog
 
 const order = (a: Entry, b: Entry) =>
   Number(b.type === "directory") - Number(a.type === "directory") || a.name.localeCompare(b.name);
@@ -160,16 +119,23 @@ function Folder({ machine, path: of, dir, home }: PartProps & { dir: string; hom
     const folder = e.type === "directory" || (e.type === "symlink" && (await lists()));
     place(folder ? { dir: path } : { dir, file: path });
   };
-  const upload = async (files: FileList | null) => {
-    for (const f of files ?? []) await api.put(target, f, { path: join(dir, f.name) });
-    if (files?.length) toast("Uploaded.");
-    reload();
+  const upload = async (files: File[]) => {
+    if (!files.length) return;
+    const uploads = await uploadsOf(target, dir, files);
+    const submit = () => send(target, uploads).finally(reload);
+    if (uploads.every((u) => !u.there)) return submit();
+    openDialog((close) => <Overwrite uploads={uploads} submit={submit} close={close} />);
   };
-  const send = (files: FileList | null) => void upload(files).catch(toastError);
-  const remove = (e: Entry) =>
-    confirmDialog(`Delete ${shown(e.name)}`, "A step before it may still have it: see the timeline.", "Delete", () =>
-      api.remove(target, { path: join(dir, e.name), recursive: e.type === "directory" }).then(reload),
-    );
+  const take = (files: FileList | null | undefined) => void upload([...(files ?? [])]).catch(toastError);
+  const remove = async (e: Entry) => {
+    const path = join(dir, e.name);
+    const { grants } = await api.get<{ grants: Grant[] }>(`${of}/grants`);
+    confirmDialog(`Delete ${shown(e.name)}`, deletionOf(path, grants), "Delete", async () => {
+      await api.remove(target, { path, recursive: e.type === "directory" });
+      if (file === path) place({ dir });
+      reload();
+    });
+  };
   const columns: Column<Entry>[] = [
     {
       title: "Name",
@@ -200,7 +166,7 @@ function Folder({ machine, path: of, dir, home }: PartProps & { dir: string; hom
       onDragOver={(e) => e.preventDefault()}
       onDrop={(e) => {
         e.preventDefault();
-        send(e.dataTransfer?.files ?? null);
+        take(e.dataTransfer?.files);
       }}
     >
       <div class="bar">
@@ -214,9 +180,12 @@ function Folder({ machine, path: of, dir, home }: PartProps & { dir: string; hom
         <Act run={() => download(withQuery(`${target}/tar`, { path: dir }), `${dir.split("/").at(-1) || "root"}.tar`)}>
           Download folder
         </Act>
-        <input ref={input} type="file" multiple hidden onChange={(e) => send(e.currentTarget.files)} />
+        <input ref={input} type="file" multiple hidden onChange={(e) => {
+          take(e.currentTarget.files);
+          e.currentTarget.value = ""; // so that the same file can be picked again
+        }} />
       </div>
-      {file && <FileView key={file} target={target} path={file} close={() => place({ dir })} />}
+      {file && <FileView key={file} machine={machine.id} target={target} path={file} close={() => place({ dir })} />}
       <Problem error={error} />
       {!data && !error && <Loading />}
       {data?.length === 0 && <Empty>This folder is empty.</Empty>}
