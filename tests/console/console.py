@@ -5,6 +5,7 @@ import json
 import pathlib
 import random
 import socket
+import threading
 import urllib.parse
 
 from daemon import Daemon, Refused, TcpClient
@@ -70,6 +71,23 @@ class ConsoleDaemon(Daemon):
     def link_url(self, client=None):
         link = self.link(client)
         return f"http://127.0.0.1:{self.port}/#link={link}"
+
+    @contextlib.contextmanager
+    def busy(self, machine):
+        """The machine runs one command after the other, each of which makes a step."""
+        over = threading.Event()
+
+        def run():
+            while not over.wait(0.1):
+                self.exec(machine, "echo x >>note")
+
+        one = threading.Thread(target=run)
+        one.start()
+        try:
+            yield
+        finally:
+            over.set()
+            one.join()
 
     def open(self, client=None):
         link = self.link(client)

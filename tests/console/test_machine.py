@@ -30,6 +30,26 @@ def test_a_step_is_shown_gone_back_to_and_forked(tab, daemon, box):
     tab.shown(f".family li li a[href='#/machines/{fork}']")
 
 
+SLOW = """(() => { const real = fetch; window.fetch = async (...all) => {
+    const answer = await real(...all);
+    if (String(all[0]).includes("/steps")) await new Promise((done) => setTimeout(done, 700));
+    return answer;
+}; })()"""
+
+
+def test_the_timeline_is_current_while_a_machine_is_busy(tab, daemon, box):
+    """An event during a load cut it off: of events that come faster than answers, none was shown."""
+    show(tab, box, "timeline")
+    tab.shown(".empty")
+    tab.evaluate(SLOW)
+    with daemon.busy(box):
+        tab.shown(".step:has-text('echo')")
+    tab.selectOption("label:has-text('Compare') select", "now")
+    tab.shown(".soft:has-text('0 added')")
+    daemon.exec(box, "echo late >note")  # what is compared with now follows
+    tab.shown(".change:has-text('note')")
+
+
 def test_a_named_step_is_taken(tab, daemon, box):
     show(tab, box, "timeline")
     tab.click("text=Take a step")

@@ -14,6 +14,8 @@ export const TOGETHER_MS = 200; // events that come together cause one load
  * Loads something, and again after each event that `when` accepts, when a lost connection is back,
  * when an element of `deps` changes, and every `every_ms` while the page is visible. Old data stays
  * until new data is there. `keep`: a lost connection changes nothing, unless the load had failed.
+ * An event that comes during a load causes one more after it. It does not cut the load off: of events
+ * that come faster than answers, none would ever be shown.
  */
 export function useLoad<T>(
   load: (signal: AbortSignal) => Promise<T>,
@@ -25,6 +27,7 @@ export function useLoad<T>(
   const [state, setState] = useState<{ data?: T; error?: Error }>({});
   const running = useRef<AbortController>(undefined);
   const failed = useRef(false);
+  const again = useRef(false); // an event came during the load
   const timer = useRef(0);
   const latest = useRef(load);
   latest.current = load;
@@ -33,14 +36,20 @@ export function useLoad<T>(
     running.current?.abort();
     const stop = new AbortController();
     running.current = stop;
-    failed.current = false;
+    failed.current = again.current = false;
+    const end = (set: () => void) => {
+      if (stop.signal.aborted) return;
+      running.current = undefined;
+      set();
+      if (again.current) reload();
+    };
     latest.current(stop.signal).then(
-      (data) => !stop.signal.aborted && setState({ data }),
-      (error: Error) => {
-        if (stop.signal.aborted) return;
-        failed.current = true;
-        setState((old) => ({ ...old, error }));
-      },
+      (data) => end(() => setState({ data })),
+      (error: Error) =>
+        end(() => {
+          failed.current = true;
+          setState((old) => ({ ...old, error }));
+        }),
     );
   }, []);
 
@@ -48,13 +57,14 @@ export function useLoad<T>(
     setState({});
     reload();
     const soon = () => {
-      if (timer.current) return;
-      timer.current = window.setTimeout(() => {
+      timer.current ||= window.setTimeout(() => {
         timer.current = 0;
-        reload();
+        if (running.current) again.current = true;
+        else reload();
       }, TOGETHER_MS);
     };
-    const stops = [onReturn(() => (!keep || failed.current) && soon()), onEvent((event) => when?.(event) && soon())];
+    // A load that began before the connection was lost may never end.
+    const stops = [onReturn(() => (!keep || failed.current) && reload()), onEvent((event) => when?.(event) && soon())];
     const poll = every_ms && setInterval(() => document.visibilityState === "visible" && soon(), every_ms);
     return () => {
       for (const stop of stops) stop();
