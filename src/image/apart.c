@@ -181,7 +181,7 @@ static int check_left(struct err *err) {
     return errno ? err_sys(err, "cannot list the image's directory") : 0;
 }
 
-int apart_read(int dir, struct report *report, apart_fn *fn, void *arg, struct buf *ret,
+int apart_read(int dir, int last, struct report *report, apart_fn *fn, void *arg, struct buf *ret,
                struct err *err) {
     struct hearing h DEFER(hearing_done) = {
         .report = report, .line = BUF(LINE_BYTES), .config = ret};
@@ -203,8 +203,7 @@ int apart_read(int dir, struct report *report, apart_fn *fn, void *arg, struct b
     int reader = (int)syscall(SYS_pidfd_open, pid, 0);
     if (reader < 0 || dup2(from, FD_WORDS) < 0 || dup2(reader, FD_READER) < 0)
         return err_sys(err, "cannot read from the archive reader process");
-    if (jail_enter(dir, APART_FD_BELOW, err) < 0 || hear_all(&h, err) < 0 ||
-        await_reader(pid, &h, err) < 0)
+    if (jail_enter(dir, last, err) < 0 || hear_all(&h, err) < 0 || await_reader(pid, &h, err) < 0)
         return -1;
     return check_left(err);
 }

@@ -22,8 +22,8 @@ typedef int apart_fn(void *arg, struct report *report, struct buf *ret, struct e
  * leave it again. The reader wrote *ret, so do not trust it. After success `dir` contains only
  * root/ and spool/. The caller keeps descriptor APART_FD_BELOW, if it is open: the files of the
  * image that a layer is above. The mount is read-only and has nothing else, so the reader gets it
- * too.
+ * too. The caller also keeps the descriptors up to `last`, which are locks; the reader does not.
  */
 enum { APART_FD_BELOW = 7 };
-int apart_read(int dir, struct report *report, apart_fn *fn, void *arg, struct buf *ret,
+int apart_read(int dir, int last, struct report *report, apart_fn *fn, void *arg, struct buf *ret,
                struct err *err);

@@ -13,7 +13,8 @@
  * For layer, which writes what a machine changed in an image, 3 is the tree of the machine, 5 that
  * of the image, and from 6 on COUNT layers of the machine, topmost first. For unpack with on=ID the
  * archive is a layer above that image, whose tree is 7. more=COUNT is the number of descriptors
- * from 5 on: the last of them are locks, which this program only keeps open. For backup, 0 is the
+ * from 5 on, or for unpack from 7 on: the last of them are locks, which this program only keeps
+ * open. For backup, 0 is the
  * record of the backup before, or an empty file; with `lent`, 6 is the host's /usr, and from 7 on
  * are COUNT layers of the machine's /usr, topmost first: of /usr only what differs is written. For
  * unpack with on=host the archive is such a backup.
@@ -115,7 +116,8 @@ static int do_unpack(struct work *w, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
     struct reading r = {.ids = w->ids, .disk = w->disk, .is_layer = w->on != NULL};
     r.has_below = w->on && strcmp(w->on, "host") != 0;
-    return apart_read(FD_DIR, &w->report, read_archive, &r, &text, err) < 0
+    int last = APART_FD_BELOW + (w->more ? (int)w->more - 1 : 0);
+    return apart_read(FD_DIR, last, &w->report, read_archive, &r, &text, err) < 0
                ? -1
                : seal_tree(w, text.data ? text.data : "", text.len, err);
 }

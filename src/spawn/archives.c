@@ -171,7 +171,7 @@ static void become(const struct spawner *s, const struct work *w) {
         word_number(&words, "uppers=", w->uppers);
     if (w->layers)
         word_number(&words, "layers=", w->layers);
-    if (w->more && w->more->count && !w->more_at)
+    if (w->more && w->more->count)
         word_number(&words, "more=", w->more->count);
     if (s->rootless)
         word_number(&words, "ids=", s->maker.slots.base);
@@ -297,7 +297,10 @@ static int begin_unpack(struct spawner *s, const char *text, const struct fd_mes
         return bad_name(text, err);
     snprintf(name, sizeof(name), "%.*s", (int)n, text);
     struct more more DEFER(more_done) = {.count = 0};
-    if (below && !is_host && add_view(s, below, &more, err) < 0)
+    /* The locks follow the view: without them, the tree below would be deleted while it is read, as
+     * soon as the file of that image is there. */
+    if (below && !is_host &&
+        (add_view(s, below, &more, err) < 0 || add_locks(s, below, &more, err) < 0))
         return -1;
     int dir DEFER_CLOSE = make_staging(s, name, err);
     const struct work w = {.verb = "unpack",

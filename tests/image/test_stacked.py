@@ -7,10 +7,11 @@ import os
 import shutil
 import subprocess
 import tarfile
+import time
 
 import pytest
 
-from carrel import PROGRAM
+from carrel import PROGRAM, ROOTLESS
 from conftest import left_over
 from daemon import Refused
 from registries import MadeRegistry
@@ -555,3 +556,29 @@ def test_pull_keeps_layers_and_shares_the_base(daemon, rootfs):
     finally:
         for server in servers:
             server.stop()
+
+
+def test_the_tree_below_stays_while_a_layer_above_it_is_read(daemon):
+    """The image below becomes a file meanwhile, and a link of the layer needs one of its files afterwards."""
+    if ROOTLESS or daemon.get("/v1/status")["box"]["images"] != "erofs":
+        pytest.skip("this host cannot mount erofs from a file of the store")
+    layers = [archive(entry("one", b"1")), archive(entry("two", b"2"), entry("pad", bytes(4 << 20)), hard("again", "one"))]
+    low = take(daemon, layers[:1], name="build:low")
+    where = daemon.home / "images" / low["id"]
+    data = ordered(layers)
+    c = daemon.connect()
+    c.putrequest("POST", "/v1/images?name=above&form=layers")
+    for name, value in {**daemon.headers, "Content-Length": str(len(data))}.items():
+        c.putheader(name, value)
+    c.endheaders(data[:2 << 20])
+    daemon.until(lambda: list((daemon.home / "images").glob("n-*/root/two")))
+    daemon.post("/v1/images/build:low/names", {"name": "low"})
+    daemon.until(lambda: "erofs" == daemon.get("/v1/images/low")["stored"])
+    time.sleep(0.3)  # the tree is gone sooner without the lock, which is what the test is for
+    assert (where / "root" / "one").exists()
+    c.send(data[2 << 20:])
+    answer = c.getresponse()
+    content = json.loads(answer.read())
+    c.close()
+    assert answer.status < 300 and content["layers"] == 2, content
+    daemon.until(lambda: not (where / "root").exists())
