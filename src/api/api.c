@@ -12,7 +12,7 @@
 #include "api/console/console.h"
 #include "api/e2b/e2b.h"
 #include "api/inner.h"
-#include "api/mcp.h"
+#include "api/mcp/face.h"
 #include "api/metrics.h"
 #include "api/route.h"
 #include "base/alloc.h"
@@ -236,7 +236,7 @@ static void refuse_caller(struct http_exchange *x, const struct err *err) {
     api_refuse(x, 401, err, &(struct http_pair){"WWW-Authenticate", "Bearer"});
 }
 
-/* MCP is not a route: it has its own protocol, errors and sessions (api/mcp.h). */
+/* MCP is not a route: it has its own protocol, errors and sessions (api/mcp/face.h). */
 static void take_mcp(struct api *api, struct http_exchange *x) {
     struct caller who;
     struct err err;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/bodies.h"
+#include "api/carriage.h"
 #include "api/route.h"
 #include "base/alloc.h"
 #include "base/defer.h"
@@ -112,93 +113,40 @@ void api_package_clear(struct call *c) {
 
 /* ---- import and export ---- */
 
-enum { REST_MAX = 1 << 20 };
-
-/* An import (request body to image) or an export (image to response). */
-struct carriage {
-    struct call *call;
-    struct image_job *job;
-    struct buf rest; /* received body bytes that the import has not read yet */
-    bool body_ended;
-    const char *form;
-};
-
-static struct carriage *carriage_new(struct call *c) {
-    struct carriage *t = xnew(struct carriage);
-    *t = (struct carriage){.call = c, .rest = BUF(REST_MAX)};
-    c->user = t;
-    return t;
+static size_t feed_import(void *job, const void *bytes, size_t n, bool last) {
+    return image_feed(job, bytes, n, last);
 }
 
-static void carriage_free(struct carriage *t) {
-    t->call->on_gone = t->call->on_drain = NULL;
-    buf_done(&t->rest);
-    free(t);
+static void hold_export(void *job, bool held) {
+    image_hold(job, held);
 }
 
-static void carriage_gone(struct call *c) {
-    struct carriage *t = c->user;
-    image_cancel(t->job);
-    carriage_free(t);
-    call_abandon(c);
+static void cancel_job(void *job) {
+    image_cancel(job);
 }
 
-static void images_push(struct carriage *t) {
-    size_t n = image_feed(t->job, t->rest.data ? t->rest.data : "", t->rest.len, t->body_ended);
-    buf_drop(&t->rest, n);
-    if (t->body_ended)
-        return;
-    if (t->rest.len)
-        call_body_pause(t->call);
-    else
-        call_body_resume(t->call);
-}
-
-static void import_room(void *arg) {
-    struct carriage *t = arg;
-    if (t->rest.len || t->body_ended)
-        images_push(t);
-}
-
-static void import_piece(struct call *c, const char *bytes, size_t n) {
-    struct carriage *t = c->user;
-    struct err err;
-    t->body_ended = n == 0;
-    if (n && !buf_add(&t->rest, bytes, n)) {
-        err_set(&err, ERR_LIMIT, "the image archive arrives faster than it can be imported");
-        image_cancel(t->job);
-        carriage_free(t);
-        call_error(c, &err);
-        return;
-    }
-    images_push(t);
-}
+static const struct carriage_job importing = {.feed = feed_import, .cancel = cancel_job};
+static const struct carriage_job exporting = {.hold = hold_export, .cancel = cancel_job};
 
 static void import_ended(void *arg, const struct image_view *view, const struct err *err) {
-    struct carriage *t = arg;
-    struct call *c = t->call;
-    carriage_free(t);
-    answer_image(c, view, err);
+    answer_image(carriage_free(arg), view, err);
 }
 
 void api_image_import(struct call *c) {
-    struct carriage *t = carriage_new(c);
-    struct err err;
-    const struct image_events events = {.arg = t, .room = import_room, .ended = import_ended};
     const char *form = call_query(c, "form");
-    if (form && strcmp(form, "layers") != 0)
+    struct err err;
+    if (form && strcmp(form, "layers") != 0) {
         err_set(&err, ERR_INVALID, "parameter 'form' must be 'layers'");
-    else
-        t->job =
-            service_image_import(c->service, &c->who, call_query(c, "name"),
-                                 form ? IMAGE_ABOVE_LAYERS : IMAGE_ABOVE_NOTHING, &events, &err);
-    if (!t->job) {
-        carriage_free(t);
         call_error(c, &err);
         return;
     }
-    c->on_gone = carriage_gone;
-    call_body(c, INT64_MAX, import_piece);
+    struct carriage *t = carriage_new(c, &importing, NULL);
+    const struct image_events events = {.arg = t, .room = carriage_room, .ended = import_ended};
+    carriage_begin(t,
+                   service_image_import(c->service, &c->who, call_query(c, "name"),
+                                        form ? IMAGE_ABOVE_LAYERS : IMAGE_ABOVE_NOTHING, &events,
+                                        &err),
+                   &err);
 }
 
 static const struct {
@@ -216,52 +164,23 @@ static const char *form_type(const char *form) {
     return NULL;
 }
 
-static void export_data(void *arg, const void *bytes, size_t n) {
-    struct carriage *t = arg;
-    if (!t->call->streaming)
-        call_begin(t->call, 200, form_type(t->form), HTTP_FIELDS({"Cache-Control", "no-store"}));
-    if (!call_write(t->call, bytes, n))
-        image_hold(t->job, true);
-}
-
-static void export_drained(struct call *c) {
-    struct carriage *t = c->user;
-    image_hold(t->job, false);
-}
-
 static void export_ended(void *arg, const struct image_view *view, const struct err *err) {
-    struct carriage *t = arg;
-    struct call *c = t->call;
     (void)view;
-    carriage_free(t);
-    if (!err)
-        call_end(c);
-    else if (c->streaming)
-        call_abandon(c); /* send no last chunk: the client must not take the archive for complete */
-    else
-        call_error(c, err);
+    carriage_sent(arg, err);
 }
 
 void api_image_export(struct call *c) {
-    const char *form = call_query(c, "form");
+    const char *form = call_query(c, "form") ? call_query(c, "form") : "oci";
+    const char *type = form_type(form);
     struct err err;
-    if (!form)
-        form = "oci";
-    if (!form_type(form)) {
+    if (!type) {
         err_set(&err, ERR_INVALID,
                 "parameter 'form' must be oci, tar, tar.zst or packs, not '%.20s'", form);
         call_error(c, &err);
         return;
     }
-    struct carriage *t = carriage_new(c);
-    t->form = form;
-    const struct image_events events = {.arg = t, .data = export_data, .ended = export_ended};
-    t->job = service_image_export(c->service, &c->who, c->params[0], form, &events, &err);
-    if (!t->job) {
-        carriage_free(t);
-        call_error(c, &err);
-        return;
-    }
-    c->on_gone = carriage_gone;
-    c->on_drain = export_drained;
+    struct carriage *t = carriage_new(c, &exporting, type);
+    const struct image_events events = {.arg = t, .data = carriage_data, .ended = export_ended};
+    carriage_begin(t, service_image_export(c->service, &c->who, c->params[0], form, &events, &err),
+                   &err);
 }

@@ -1,11 +1,11 @@
 /*
- * State of an MCP session, shared by mcp.c and mcp_resources.c.
+ * State of an MCP session, shared by face.c and resources.c.
  *
  * A session sees only its own machines: every resource is checked against its toolbox.
  */
 #pragma once
 
-#include "api/mcp.h"
+#include "api/mcp/face.h"
 #include "mcp/http.h"
 #include "tools/joined.h"
 #include "tools/tool.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/mcp_inner.h"
+#include "api/mcp/inner.h"
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/text/base64.h"

@@ -1,7 +1,7 @@
 /* The query of an MCP connection: its machine, its tools, and the MCP servers that it joins. */
 #include <string.h>
 
-#include "api/mcp_inner.h"
+#include "api/mcp/inner.h"
 #include "io/http_uri.h"
 
 static int mcp_take_word(struct http_text value, char *to, size_t size, struct err *err) {

@@ -1,11 +1,11 @@
-/* Sessions, tools and the transcript of MCP clients; resources are in mcp_resources.c. */
-#include "api/mcp.h"
+/* Sessions, tools and the transcript of MCP clients; resources are in resources.c. */
+#include "api/mcp/face.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/mcp_inner.h"
+#include "api/mcp/inner.h"
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/hex.h"
