@@ -356,13 +356,10 @@ static int plan_base(struct planning *p, const struct template_base *base, struc
     snprintf(p->user, sizeof(p->user), "%s", user && *user ? user : "root");
     if (path_join("/", workdir ? workdir : "/", p->workdir, err) < 0)
         return -1;
-    const char *what = strcmp(base->image, "host") == 0
-                           ? "host (all its files are stored first, which takes minutes)"
-                           : base->what;
     if (base->is_template)
-        step_add(p, "FROM", what, "base");
+        step_add(p, "FROM", base->what, "base");
     else
-        step_script(step_make(p, "FROM", what, "base"), user_script, "user", "true");
+        step_script(step_make(p, "FROM", base->what, "base"), user_script, "user", "true");
     return 0;
 }
 

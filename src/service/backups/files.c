@@ -125,21 +125,6 @@ int backup_packs_exist(int packs, const struct manifest *m, struct err *err) {
     return 0;
 }
 
-void backup_host_state(char ret[SHA256_HEX]) {
-    static const char *const lists[] = {"/var/lib/dpkg/status", "/usr/lib/os-release"};
-    int fd DEFER_CLOSE = -1;
-    struct sha256 sum;
-    uint8_t hash[SHA256_BYTES];
-    uint64_t bytes = 0;
-    for (size_t i = 0; fd < 0 && i < sizeof(lists) / sizeof(*lists); i++)
-        fd = open(lists[i], O_RDONLY | O_CLOEXEC);
-    ret[0] = '\0';
-    if (fd < 0 || read_hashed(fd, &sum, NULL, &bytes) < 0)
-        return;
-    sha256_end(&sum, hash);
-    hex_put(hash, SHA256_BYTES, ret);
-}
-
 /* ---- deletion ---- */
 
 /* The names of packs that backups need. */

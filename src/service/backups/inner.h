@@ -59,7 +59,7 @@ void backup_put(struct jot *j, const struct backup_row *row);
 /* In an exported backup: the folder of its description, and the version of that. */
 #define BACKUP_TEXTS "backups/"
 
-/* In the details of a backup without the host's /usr: backup_host_state() at that time. */
+/* In the details of a backup without the host's /usr: image_host_state() at that time. */
 #define BACKUP_HOST "host"
 
 void backup_dir_path(const struct service *s, const char *machine, char ret[BACKUP_PATH_SIZE]);
@@ -84,10 +84,6 @@ int backup_packs_exist(int packs, const struct manifest *m, struct err *err);
  */
 int backup_clean(const struct service *s, const char *machine, const struct backup_list *keep,
                  struct err *err);
-
-/* A hash of the host's list of packages, which changes with the contents of /usr. Empty: unknown.
- */
-void backup_host_state(char ret[SHA256_HEX]);
 
 /* ---- archive.c: all of it blocks ---- */
 

@@ -18,6 +18,7 @@
 #include "base/hex.h"
 #include "service/backups/inner.h"
 #include "service/images/images.h"
+#include "service/images/live.h"
 #include "service/rights.h"
 #include "store/images.h"
 #include "store/taints.h"
@@ -92,7 +93,7 @@ static void restore_open(void *arg) {
     char now[SHA256_HEX];
     struct err err;
     if (then) {
-        backup_host_state(now);
+        image_host_state(now);
         r->drifted = strcmp(now, then) != 0;
     }
     if (restore_files(r, &err) < 0)

@@ -314,7 +314,7 @@ static int take_note(struct taking *t, struct err *err) {
     const char *image = json_string_value(json_object_get(t->details, "image"));
     char host[SHA256_HEX];
     if (image_uses_host(t->job.service, image)) {
-        backup_host_state(host);
+        image_host_state(host);
         json_object_set_new(t->details, BACKUP_HOST, json_string(host));
     }
     t->row.details = json_dumps(t->details, JSON_COMPACT);

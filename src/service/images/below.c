@@ -1,12 +1,16 @@
 /*
  * Images above images: which image a new layer is above, what an image with everything below it
- * takes, and whether an image is needed by one above it.
+ * takes, and whether an image is needed by one above it. Below all is the host for some of them.
  */
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fs/dir.h"
 #include "base/layers.h"
@@ -15,6 +19,8 @@
 #include "service/images/jobs_inner.h"
 #include "service/images/layered.h"
 #include "store/compact.h"
+
+enum { STATE_PIECE = 64 << 10 };
 
 int image_below_of(const struct service *s, const char *id, struct image_below *ret) {
     int images DEFER_CLOSE = images_open(s);
@@ -25,6 +31,24 @@ int image_below_of(const struct service *s, const char *id, struct image_below *
 bool image_uses_host(const struct service *s, const char *image) {
     int images DEFER_CLOSE = images_open(s);
     return strcmp(image, "host") == 0 || (images >= 0 && image_is_lent(images, image));
+}
+
+void image_host_state(char ret[SHA256_HEX]) {
+    static const char *const lists[] = {"/var/lib/dpkg/status", "/usr/lib/os-release"};
+    char *piece DEFER_FREE = xmalloc(STATE_PIECE);
+    int fd DEFER_CLOSE = -1;
+    struct sha256 sum;
+    ssize_t n;
+    for (size_t i = 0; fd < 0 && i < sizeof(lists) / sizeof(*lists); i++)
+        fd = open(lists[i], O_RDONLY | O_CLOEXEC);
+    sha256_init(&sum);
+    do {
+        n = fd < 0 ? -1 : read(fd, piece, STATE_PIECE);
+        sha256_add(&sum, piece, n > 0 ? (size_t)n : 0);
+    } while (n > 0 || (n < 0 && fd >= 0 && errno == EINTR));
+    ret[0] = '\0';
+    if (n == 0)
+        sha256_end_hex(&sum, ret);
 }
 
 /* ---- use ---- */

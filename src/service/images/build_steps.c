@@ -1,7 +1,7 @@
 /*
  * Runs the steps of a build, one after the other, in a machine of the image before them. An image
- * is kept after each step under the name build:HASH. The hash covers the base and all steps so far,
- * so the same steps are not run again.
+ * is kept after each step under the name build:HASH. The hash covers the base, the packages of the
+ * host if the base is `host`, and all steps so far, so the same steps are not run again.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +21,8 @@ enum {
     PIECES_MAX = 32,
     AGAIN_MS = 500
 };
+
+static const char host_note[] = "all files of the host are stored first, which takes minutes\n";
 
 static build_then_fn step_begin, step_open, step_local, step_dirs, step_act, step_keep, step_next;
 
@@ -51,11 +53,43 @@ static void key_name(struct build *b) {
 
 /* ---- steps ---- */
 
+/* The host's state, for the key of a build with base `host`. The build may end meanwhile. */
+struct host_look {
+    struct service *service;
+    char build[ID_SIZE], state[SHA256_HEX];
+};
+
+static void host_look_run(void *arg) {
+    struct host_look *l = arg;
+    image_host_state(l->state);
+}
+
+static void host_look_done(void *arg) {
+    struct host_look *l DEFER_FREE = arg;
+    struct build *b = build_live(l->service, l->build);
+    if (!b || b->released)
+        return;
+    key_text(b, l->state[0] ? l->state : l->build); /* unknown: no other build has this key */
+    build_did(b, NULL);
+}
+
+/* `host` stands for other files after each upgrade of the host's packages. */
+static void host_look_begin(struct build *b) {
+    struct host_look *l = xnew(struct host_look);
+    l->service = b->service;
+    memcpy(l->build, b->row.id, sizeof(l->build));
+    build_begin(b, step_begin);
+    loop_work(b->service->loop, host_look_run, host_look_done, l);
+}
+
 void build_start_steps(struct build *b) {
     sha256_init(&b->key);
     key_text(b, "build 1");
     key_text(b, b->image);
-    step_begin(b);
+    if (strcmp(b->image, "host") == 0)
+        host_look_begin(b);
+    else
+        step_begin(b);
 }
 
 static bool build_may_go_on(struct build *b) {
@@ -97,6 +131,8 @@ static void step_begin(struct build *b) {
         return;
     }
     build_log_step(b, "making", step->what);
+    if (strcmp(b->image, "host") == 0)
+        build_log_output(b, host_note, sizeof(host_note) - 1);
     if (store_build_put(b->service->store, &b->row, &err) < 0) {
         build_fail(b, &err);
         return;
@@ -164,10 +200,15 @@ static void step_create(struct build *b) {
     service_create(b->service, &b->who, &r, hash, NULL, 0, step_opened, b);
 }
 
+/*
+ * An image of a machine on `host` holds all files of the host. So only the first step runs on it:
+ * the images of later steps hold what these changed.
+ */
 static void step_open(struct build *b) {
     const struct build_step *step = build_step_of(b);
-    bool stale = b->machine[0] && (!texts_equal(b->net, &step->net) ||
-                                   (step->fresh && strcmp(b->made_of, b->image) != 0));
+    bool fresh = step->fresh || strcmp(b->made_of, "host") == 0;
+    bool stale = b->machine[0] &&
+                 (!texts_equal(b->net, &step->net) || (fresh && strcmp(b->made_of, b->image) != 0));
     b->dir_at = 0;
     if (stale)
         step_close_machine(b, step_create);

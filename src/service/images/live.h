@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "base/sha256.h"
 #include "service/service.h"
 #include "store/images.h"
 
@@ -40,6 +41,11 @@ int image_find(struct service *s, const struct caller *who, const char *ref, str
 bool image_is_whole(const struct service *s, const char *id);
 /* True for "host", and for an image that uses the host's /usr (base/image_below.h). */
 bool image_uses_host(const struct service *s, const char *image);
+/*
+ * A hash of the host's list of packages, which changes with the contents of /usr. Empty: unknown.
+ * Reads a file of megabytes, so only workers call it.
+ */
+void image_host_state(char ret[SHA256_HEX]);
 /*
  * Opens the directory of an image from which presets (hosts that package tools need) are read.
  * Returns -1 and sets errno if that fails.
