@@ -90,7 +90,8 @@ static void file_patch_send(struct patch *p) {
     if (p->over)
         service_file(c->service, &c->who, c->params[0], MSG_WRITE, &p->next, path, written, p);
     else
-        service_file_piece(c->service, &c->who, c->params[0], &p->next, path, written, p);
+        service_file_piece(c->service, &c->who, c->params[0], MSG_WRITE, &p->next, path, written,
+                           p);
 }
 
 /* What came before a client vanished is written, and a step follows it. */

@@ -221,9 +221,9 @@ void service_file(struct service *s, const struct caller *who, const char *machi
 }
 
 void service_file_piece(struct service *s, const struct caller *who, const char *machine,
-                        const struct msg_write *msg, const char *path, guest_reply_fn *done,
+                        uint16_t type, const void *msg, const char *path, guest_reply_fn *done,
                         void *arg) {
-    file_start(s, who, machine, MSG_WRITE, msg, path, true, done, arg);
+    file_start(s, who, machine, type, msg, path, true, done, arg);
 }
 
 struct watch_call {

@@ -37,11 +37,11 @@ void service_file(struct service *s, const struct caller *who, const char *machi
                   const void *msg, const char *path, guest_reply_fn *done, void *arg);
 
 /*
- * Writes a piece of a file, after which another request about the same file comes: no step follows,
- * because each step would hold a copy of all that was written so far. path: as of service_file().
+ * The same for a message after which another request about the same file comes, such as a piece of
+ * its bytes: no step follows, because each step would hold a copy of all that was written so far.
  */
 void service_file_piece(struct service *s, const struct caller *who, const char *machine,
-                        const struct msg_write *msg, const char *path, guest_reply_fn *done,
+                        uint16_t type, const void *msg, const char *path, guest_reply_fn *done,
                         void *arg);
 
 /*

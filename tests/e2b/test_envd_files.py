@@ -131,17 +131,43 @@ def test_malformed_body(sandbox, body, headers):
     assert (status, error["code"]) == (400, 400)
 
 
-def test_client_that_leaves_in_the_middle(sandbox):
-    c = sandbox.connect()
-    c.putrequest("POST", target("half"))
-    for name, value in {**sandbox.headers, **RAW, "Content-Length": "100000"}.items():
-        c.putheader(name, value)
-    c.endheaders()
-    c.send(b"x" * 50000)
-    sandbox.daemon.until(lambda: len(read(sandbox, target("half"))[1]) == 50000)
-    c.close()
-    assert send(sandbox, target("half"), b"whole")[0] == 200
-    assert read(sandbox, target("half")) == (200, b"whole")
+BOUNDARY = b'--b\r\nContent-Disposition: form-data; name="file"; filename="note"\r\n\r\n'
+
+
+@pytest.mark.parametrize("old", [b"old", None], ids=["replaces", "new"])
+@pytest.mark.parametrize("head,headers", [(b"", RAW), (BOUNDARY, {"Content-Type": "multipart/form-data; boundary=b"}),
+                                          (gzip.compress(b"")[:10], {**RAW, "Content-Encoding": "gzip"})], ids=["raw", "form", "gzip"])
+def test_upload_that_is_cut_changes_nothing(sandbox, head, headers, old):
+    """The control: the same upload is written if its client sends all of it."""
+    kept = b"" if old is None else b"note\n"
+    if old is not None:
+        sandbox.run("printf old >note; chmod 751 note")
+    body = head + (gzip.compress(b"x" * 50000)[10:] if "Content-Encoding" in headers else b"x" * 50000) + (b"\r\n--b--\r\n" if head == BOUNDARY else b"")
+    for whole in (False, True):
+        c = sandbox.connect()
+        c.putrequest("POST", target("note"))
+        for name, value in {**sandbox.headers, **headers, "Content-Length": str(len(body))}.items():
+            c.putheader(name, value)
+        c.endheaders()
+        c.send(body[:-20])
+        sandbox.daemon.until(lambda: sandbox.run("ls -A | grep carrel").stdout)
+        assert sandbox.run("ls; cat note 2>/dev/null").stdout == kept + (old or b"")
+        if whole:
+            c.send(body[-20:])
+            assert c.getresponse().status == 200
+        c.close()
+        sandbox.daemon.until(lambda: not sandbox.run("ls -A | grep carrel").stdout)
+        if not whole:
+            assert sandbox.run("ls; cat note 2>/dev/null").stdout == kept + (old or b"")
+    assert sandbox.run("stat -c '%s %U %a' note").stdout == b"50000 user %d\n" % (644 if old is None else 751)
+
+
+def test_uploads_follow_links(sandbox):
+    """Also one whose `..` leads through another link, and one that leads nowhere yet."""
+    sandbox.run("mkdir -p real/deep there; ln -s real/deep short; printf old >real/note; ln -s short/../note one; ln -s one two; ln -s there/new three; ln -s four four")
+    assert send(sandbox, target("two"), b"new")[0] == 200 and send(sandbox, target("three"), b"made")[0] == 200
+    assert sandbox.run("cat real/note there/new; readlink one two three; ls -A . real there | grep carrel").stdout == b"newmadeshort/../note\none\nthere/new\n"
+    assert send(sandbox, target("four"), b"x")[0] == 400
 
 
 def test_client_that_does_not_read_a_file(sandbox):

@@ -38,9 +38,17 @@ def test_events_of_a_directory(sandbox):
 
 
 def test_uploads_are_writes(sandbox):
+    """Their temporary names are not told. The control: a rename by a program is told as one."""
+    octets = {"Content-Type": "application/octet-stream"}
     w = Watch(sandbox, "~")
-    sandbox.call_raw("POST", "/files?path=up", b"x", {"Content-Type": "application/octet-stream"})
-    w.until("up", "WRITE")
+    sandbox.call_raw("POST", "/files?path=up", b"x", octets)
+    assert w.until("up", "WRITE")[1] == [("up", "CREATE")]
+    sandbox.call_raw("POST", "/files?path=up", b"y", octets)
+    assert w.until("up", "WRITE")[1] == []
+    sandbox.daemon.request("PUT", f"/v1/machines/{sandbox.machine}/files", b"z", path="/home/user/put")
+    assert w.until("put", "WRITE")[1] == [("put", "CREATE")]
+    sandbox.run("echo >other; mv other up; echo >end")
+    assert w.until("end", "WRITE")[1][-4:] == [("other", "WRITE"), ("other", "RENAME"), ("up", "CREATE"), ("end", "CREATE")]
     w.stream.close()
 
 

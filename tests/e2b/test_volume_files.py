@@ -15,7 +15,8 @@ pytestmark = pytest.mark.skipif(ROOTLESS, reason="volumes need a daemon that run
 
 
 class Volume:
-    def __init__(self, e2b, made, token=None):
+    def __init__(self, e2b, made, token=None, daemon=None):
+        self.daemon = daemon
         self.e2b, self.id, self.token = e2b, made["volumeID"], made["token"] if token is None else token
 
     def ask(self, method, what, path=None, body=None, **query):
@@ -39,7 +40,7 @@ class Volume:
 
 @pytest.fixture
 def volume(e2b, daemon):  # noqa: F811
-    return Volume(e2b, make(e2b))
+    return Volume(e2b, make(e2b), daemon=daemon)
 
 
 def test_files_without_a_sandbox_and_in_one(e2b, daemon, volume):  # noqa: F811
@@ -104,6 +105,32 @@ def test_one_of_many_makes_a_file_that_must_not_exist(volume):
         assert sorted(answers.values()) == [201] + [409] * 7
         winner = next(n for n, status in answers.items() if status == 201)
         assert volume.ask("GET", "file", f"/one{turn}") == (200, str(winner).encode() * 1000)
+
+
+@pytest.mark.parametrize("force,old", [("true", b"old"), ("true", None), ("false", None)])
+def test_upload_that_is_cut_changes_nothing(volume, force, old):
+    """The control: the same upload is written if its client sends all of it."""
+    if old:
+        volume.put("/note", old)
+    before = volume.names()
+    for whole in (False, True):
+        c = http.client.HTTPConnection(volume.e2b.url.hostname, volume.e2b.url.port, timeout=120)
+        c.putrequest("PUT", f"/volumecontent/{volume.id}/file?path=/note&force={force}")
+        for name, value in {"Authorization": "Bearer " + volume.token, "Content-Type": "application/octet-stream",
+                            "Content-Length": "100000"}.items():
+            c.putheader(name, value)
+        c.endheaders()
+        c.send(b"x" * 50000)
+        volume.daemon.until(lambda: len(volume.names()) == len(before) + 1)
+        assert ("/note" in volume.names()) == bool(old)
+        if whole:
+            c.send(b"x" * 50000)
+            assert c.getresponse().status == 201
+        c.close()
+        if not whole:
+            volume.daemon.until(lambda: volume.names() == before)
+            assert volume.ask("GET", "file", "/note") == (200, old) if old else volume.ask("GET", "file", "/note")[0] == 404
+    assert volume.ask("GET", "file", "/note") == (200, b"x" * 100000)
 
 
 def test_a_link_is_not_followed_to_make_a_file_that_must_not_exist(e2b, daemon, volume):  # noqa: F811

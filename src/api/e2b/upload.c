@@ -1,25 +1,37 @@
 /*
- * POST /files: one file from the body, or the files of a multipart form. Each is written in place,
- * as E2B's envd does it, so that who watches it sees writes; then it belongs to the user.
+ * POST /files: one file from the body, or the files of a multipart form. Each is written under a
+ * temporary name beside its place, given to the user, and renamed once it is whole. So an upload
+ * that is cut leaves the file before it, or none. Watches report the rename as E2B reports a write
+ * in place.
  *
  * One message to the machine is under way at a time, and the body waits meanwhile.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 #include "api/e2b/entries.h"
 #include "api/e2b/metadata.h"
 #include "api/e2b/multipart.h"
 #include "api/e2b/transfers.h"
+#include "api/e2b/watches.h"
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "base/hex.h"
 #include "io/gzip.h"
 #include "io/http_uri.h"
 #include "service/files.h"
 
-enum { PACKED_MAX = 1 << 20, WAITING_MAX = 256 << 10, FILES_MAX = 1000 };
+enum {
+    PACKED_MAX = 1 << 20,
+    WAITING_MAX = 256 << 10,
+    FILES_MAX = 1000,
+    LINKS_MAX = 16,
+    FILE_MODE = 0644,
+    TEMPORARY_RANDOM = 8,
+};
 
 struct upload {
     struct envd_call *call;
@@ -41,11 +53,15 @@ struct upload {
     bool single_over;
     unsigned files;
     struct metadata metadata;
-    bool replaces; /* the file existed, and may have metadata */
+    bool has_temporary, has_labels;
+    uint32_t mode;  /* of the file that is replaced, or FILE_MODE */
+    unsigned links; /* symlinks that led to the goal */
     uint64_t offset;
     struct msg_bytes data;
     char target[ENVD_PATH_SIZE]; /* the parameter `path`; empty: not given */
     char path[ENVD_PATH_SIZE], parent[ENVD_PATH_SIZE];
+    char goal[ENVD_PATH_SIZE]; /* the path, or where it leads if it is a symlink */
+    char temporary[ENVD_PATH_SIZE];
     uint8_t piece[MULTIPART_DATA_MAX];
 };
 
@@ -119,13 +135,25 @@ static bool upload_back(struct upload *u, const struct err *err) {
 
 /* ---- one file ---- */
 
-static void file_over(struct upload *u, bool has_metadata) {
+/* A message about the temporary file. No step follows: it would hold that name. */
+static void temporary_send(struct upload *u, uint16_t type, const void *msg, const char *path,
+                           guest_reply_fn *done) {
+    struct envd_call *c = u->call;
+    u->busy = true;
+    service_file_piece(c->service, &c->who, c->machine, type, msg, path, done, u);
+}
+
+static struct msg_str path_text(const char *path) {
+    return (struct msg_str){path, (uint32_t)strlen(path)};
+}
+
+static void file_over(struct upload *u) {
     const char *slash = strrchr(u->path, '/');
     jot_object(&u->jot, NULL);
     jot_string(&u->jot, "name", slash + 1);
     jot_string(&u->jot, "path", u->path);
     jot_string(&u->jot, "type", "file");
-    if (has_metadata && u->metadata.count) {
+    if (u->has_labels) {
         jot_object(&u->jot, "metadata");
         for (uint32_t i = 0; i < u->metadata.count; i += 2)
             jot_string(&u->jot, u->metadata.texts[i], u->metadata.texts[i + 1]);
@@ -134,49 +162,83 @@ static void file_over(struct upload *u, bool has_metadata) {
     jot_end(&u->jot, '}');
 }
 
+static void file_moved(void *arg, const struct frame *frame, const struct err *err) {
+    struct upload *u = arg;
+    (void)frame;
+    u->has_temporary = err != NULL;
+    if (upload_back(u, err))
+        file_over(u);
+    upload_go_on(u);
+}
+
+/* Where files are kept, the machine itself refuses: the file may have been made meanwhile. */
+static void file_move(struct upload *u) {
+    const struct msg_move m = {.uid = MSG_ID_NONE,
+                               .gid = MSG_ID_NONE,
+                               .flags = u->call->keeps_files ? MSG_NOREPLACE : 0,
+                               .from = path_text(u->temporary),
+                               .to = path_text(u->goal)};
+    u->busy = true;
+    envd_file(u->call, MSG_MOVE, &m, u->path, file_moved, u);
+}
+
 /* A filesystem without attributes keeps the file, as at E2B; the answer shows no metadata then. */
 static void file_labelled(void *arg, const struct frame *frame, const struct err *err) {
     struct upload *u = arg;
-    bool has = !err;
     (void)frame;
+    u->has_labels = !err;
     if (upload_back(u, err && err->code == ERR_UNSUPPORTED ? NULL : err))
-        file_over(u, has);
-    upload_go_on(u);
+        file_move(u);
+    else
+        upload_go_on(u);
 }
 
 static void file_label(struct upload *u) {
     const struct msg_meta_set m = {
         .uid = MSG_ID_NONE,
         .gid = MSG_ID_NONE,
-        .path = {u->path, (uint32_t)strlen(u->path)},
+        .path = path_text(u->temporary),
         .pairs = {.v = (const char *const *)u->metadata.texts, .count = u->metadata.count}};
-    u->busy = true;
-    envd_file(u->call, MSG_META_SET, &m, NULL, file_labelled, u);
+    if (u->metadata.count)
+        temporary_send(u, MSG_META_SET, &m, NULL, file_labelled);
+    else
+        file_move(u);
+}
+
+static void file_dressed(void *arg, const struct frame *frame, const struct err *err) {
+    struct upload *u = arg;
+    (void)frame;
+    if (upload_back(u, err))
+        file_label(u);
+    else
+        upload_go_on(u);
 }
 
 static void file_given(void *arg, const struct frame *frame, const struct err *err) {
     struct upload *u = arg;
-    (void)frame;
-    u->is_open = false;
-    u->files++;
-    if (!upload_back(u, err)) {
+    const struct msg_path m = {.uid = MSG_ID_NONE,
+                               .gid = MSG_ID_NONE,
+                               .flags = MSG_NOFOLLOW,
+                               .mode = u->mode,
+                               .path = path_text(u->temporary)};
+    if (u->mode == FILE_MODE)
+        file_dressed(arg, frame, err);
+    else if (upload_back(u, err))
+        temporary_send(u, MSG_CHMOD, &m, NULL, file_dressed);
+    else
         upload_go_on(u);
-    } else if (u->metadata.count || u->replaces) {
-        file_label(u);
-    } else {
-        file_over(u, false);
-        upload_go_on(u);
-    }
 }
 
 static void file_end(struct upload *u) {
     const struct msg_chown m = {.uid = MSG_ID_NONE,
                                 .gid = MSG_ID_NONE,
+                                .flags = MSG_NOFOLLOW,
                                 .owner = u->call->user.uid,
                                 .group = u->call->user.gid,
-                                .path = {u->path, (uint32_t)strlen(u->path)}};
-    u->busy = true;
-    envd_file(u->call, MSG_CHOWN, &m, NULL, file_given, u);
+                                .path = path_text(u->temporary)};
+    u->is_open = false;
+    u->files++;
+    temporary_send(u, MSG_CHOWN, &m, NULL, file_given);
 }
 
 static void file_written(void *arg, const struct frame *frame, const struct err *err) {
@@ -187,60 +249,99 @@ static void file_written(void *arg, const struct frame *frame, const struct err 
     upload_go_on(u);
 }
 
-/*
- * The first message makes or empties the file, and stands in the journal. Where files are kept, the
- * machine itself refuses one that exists: another request may have made it a moment ago.
- */
+/* The first message makes the file, and stands in the journal. */
 static void file_write(struct upload *u, const void *bytes, size_t n, bool first) {
-    uint32_t make = MSG_CREATE | (u->call->keeps_files ? MSG_EXCLUSIVE : MSG_TRUNCATE);
     memcpy(u->piece, bytes, n);
     u->data = (struct msg_bytes){u->piece, (uint32_t)n};
     const struct msg_write m = {.uid = MSG_ID_NONE,
                                 .gid = MSG_ID_NONE,
-                                .flags = first ? make : 0,
-                                .mode = 0644,
+                                .flags = MSG_NOFOLLOW | (first ? MSG_CREATE | MSG_EXCLUSIVE : 0),
+                                .mode = FILE_MODE,
                                 .offset = u->offset,
-                                .path = {u->path, (uint32_t)strlen(u->path)},
+                                .path = path_text(u->temporary),
                                 .data = u->data};
-    u->busy = true;
-    if (first)
-        envd_file(u->call, MSG_WRITE, &m, u->path, file_written, u);
-    else
-        service_file_piece(u->call->service, &u->call->who, u->call->machine, &m, NULL,
-                           file_written, u);
+    temporary_send(u, MSG_WRITE, &m, first ? u->path : NULL, file_written);
 }
 
-static void target_seen(void *arg, const struct frame *frame, const struct err *err) {
-    struct upload *u = arg;
+/* ---- the place of a file ---- */
+
+static int temporary_name(struct upload *u, const char *prefix, struct err *err) {
+    uint8_t random[TEMPORARY_RANDOM];
+    char hex[2 * TEMPORARY_RANDOM + 1];
+    if (getrandom(random, sizeof(random), 0) != sizeof(random))
+        return err_sys(err, "cannot choose a temporary name");
+    hex_put(random, sizeof(random), hex);
+    int dir = (int)(strrchr(u->goal, '/') - u->goal);
+    int n = snprintf(u->temporary, sizeof(u->temporary), "%.*s/%s%s", dir, u->goal, prefix, hex);
+    return n < (int)sizeof(u->temporary)
+               ? 0
+               : err_set(err, ERR_INVALID, "path '%.100s' is too long", u->path);
+}
+
+static int goal_follow(struct upload *u, const struct msg_str *target, struct err *err) {
+    char next[ENVD_PATH_SIZE];
+    int dir = *target->s == '/' ? 0 : (int)(strrchr(u->goal, '/') + 1 - u->goal);
+    int n = snprintf(next, sizeof(next), "%.*s%s", dir, u->goal, target->s);
+    if (++u->links > LINKS_MAX || !target->n || n >= (int)sizeof(next))
+        return err_set(err, ERR_INVALID, "path '%.200s' is a symlink that leads too far", u->path);
+    memcpy(u->goal, next, (size_t)n + 1);
+    return 0;
+}
+
+/* 1: the goal is a symlink, and is now what that leads to. */
+static int goal_check(struct upload *u, const struct frame *frame, struct err *err) {
     struct msg_entry e;
+    if (msg_get_entry(frame, &e) < 0)
+        return err_set(err, ERR_INTERNAL,
+                       "the guest process of the machine sent a malformed reply");
+    if (S_ISLNK(e.mode) && !u->call->keeps_files)
+        return goal_follow(u, &e.target, err) < 0 ? -1 : 1;
+    if (!S_ISREG(e.mode) && !S_ISLNK(e.mode))
+        return err_set(err, ERR_INVALID, "path '%.200s' is %s", u->path,
+                       S_ISDIR(e.mode) ? "a directory" : "not a regular file");
+    if (u->call->keeps_files)
+        return err_set(err, ERR_EXISTS, "path '%.200s' exists", u->path);
+    u->mode = e.mode & 0777;
+    return temporary_name(u, WATCH_HIDES_OLD, err);
+}
+
+static void goal_seen(void *arg, const struct frame *frame, const struct err *err);
+
+static void goal_ask(struct upload *u) {
+    const struct msg_path m = {
+        .uid = MSG_ID_NONE, .gid = MSG_ID_NONE, .flags = MSG_NOFOLLOW, .path = path_text(u->goal)};
+    u->busy = true;
+    envd_file(u->call, MSG_STAT, &m, NULL, goal_seen, u);
+}
+
+static void goal_seen(void *arg, const struct frame *frame, const struct err *err) {
+    struct upload *u = arg;
     struct err why;
-    u->replaces = !err;
-    if (err && err->code == ERR_NOT_FOUND) {
-        err = NULL;
-    } else if (!err && (msg_get_entry(frame, &e) < 0 || !S_ISREG(e.mode))) {
-        err_set(&why, ERR_INVALID, "path '%.200s' is %s", u->path,
-                S_ISDIR(e.mode) ? "a directory" : "not a regular file");
-        err = &why;
-    } else if (u->replaces && u->call->keeps_files) {
-        err_set(&why, ERR_EXISTS, "path '%.200s' exists", u->path);
-        err = &why;
-    }
-    if (upload_back(u, err))
-        file_write(u, "", 0, true);
+    int r;
+    if (err && err->code == ERR_NOT_FOUND)
+        r = temporary_name(u, WATCH_HIDES_NEW, &why);
     else
+        r = err ? 0 : goal_check(u, frame, &why);
+    if (r < 0)
+        err = &why;
+    else if (err && err->code == ERR_NOT_FOUND)
+        err = NULL;
+    if (!upload_back(u, err)) {
         upload_go_on(u);
+    } else if (r > 0) {
+        goal_ask(u);
+    } else {
+        u->has_temporary = true;
+        file_write(u, "", 0, true);
+    }
 }
 
 static void file_parent_ready(void *arg, const struct err *err) {
     struct upload *u = arg;
-    const struct msg_path m = {
-        .uid = MSG_ID_NONE, .gid = MSG_ID_NONE, .path = {u->path, (uint32_t)strlen(u->path)}};
-    if (!upload_back(u, err)) {
+    if (upload_back(u, err))
+        goal_ask(u);
+    else
         upload_go_on(u);
-        return;
-    }
-    u->busy = true;
-    envd_file(u->call, MSG_STAT, &m, NULL, target_seen, u);
 }
 
 static int file_begin(struct upload *u, struct err *err) {
@@ -253,7 +354,11 @@ static int file_begin(struct upload *u, struct err *err) {
         return -1;
     snprintf(u->parent, sizeof(u->parent), "%s", u->path);
     *strrchr(u->parent, '/') = '\0';
+    snprintf(u->goal, sizeof(u->goal), "%s", u->path);
     u->is_open = true;
+    u->has_labels = false;
+    u->mode = FILE_MODE;
+    u->links = 0;
     u->offset = 0;
     u->busy = true;
     dirs_make(u->call, u->parent, file_parent_ready, u);
@@ -343,6 +448,23 @@ static void body_flow(struct upload *u) {
         http_resume(u->call->http);
 }
 
+static void temporary_removed(void *arg, const struct frame *frame, const struct err *err) {
+    struct upload *u = arg;
+    (void)frame;
+    (void)err; /* nothing more can be done: the machine may have ended */
+    upload_fail(u);
+}
+
+/* An upload that failed or was cut leaves nothing. */
+static void upload_undo(struct upload *u) {
+    const struct msg_path m = {
+        .uid = MSG_ID_NONE, .gid = MSG_ID_NONE, .path = path_text(u->temporary)};
+    if (u->has_temporary)
+        temporary_send(u, MSG_REMOVE, &m, NULL, temporary_removed);
+    else
+        upload_fail(u);
+}
+
 /* Whatever ends the upload, it ends here: nothing that this loop calls frees it. */
 static void upload_go_on(struct upload *u) {
     struct err err;
@@ -356,7 +478,7 @@ static void upload_go_on(struct upload *u) {
     if (turn < 0)
         upload_note(u, &err);
     if (!u->busy && (u->failed || u->gone))
-        upload_fail(u);
+        upload_undo(u);
     else if (!u->busy && u->ended)
         upload_answer(u);
     else

@@ -29,6 +29,8 @@ struct spot {
     char path[ENVD_PATH_SIZE];
     bool ready; /* the machine has answered */
     bool alive;
+    uint32_t upload; /* cookie of the rename of an upload that has begun; 0: none */
+    bool upload_is_new;
     struct tap *taps;
     struct spot *next;
 };
@@ -148,11 +150,39 @@ static void tap_vanished(struct tap *t) {
     watcher_fail(w, &why);
 }
 
+static bool name_begins(const struct msg_str *name, const char *prefix) {
+    return name->n >= strlen(prefix) && memcmp(name->s, prefix, strlen(prefix)) == 0;
+}
+
+/* True for an event about the temporary file of an upload. */
+static bool upload_hides(struct spot *s, const struct msg_event *m) {
+    bool is_new = name_begins(&m->name, WATCH_HIDES_NEW);
+    if (!is_new && !name_begins(&m->name, WATCH_HIDES_OLD))
+        return false;
+    if (m->mask & IN_MOVED_FROM) {
+        s->upload = m->cookie;
+        s->upload_is_new = is_new;
+    }
+    return true;
+}
+
+/* An upload that is renamed to its place is told as a write. */
+static void event_add(struct tap *t, const struct msg_event *m) {
+    struct msg_event written = {.mask = IN_MODIFY, .name = m->name};
+    bool is_upload = m->mask & IN_MOVED_TO && m->cookie && m->cookie == t->spot->upload;
+    if (!is_upload || t->spot->upload_is_new)
+        change_add(t->watcher, t->prefix, m);
+    if (is_upload)
+        change_add(t->watcher, t->prefix, &written);
+}
+
 /* Dropping the last tap frees the spot: nothing touches it after the loop. */
 static void spot_event(void *arg, const struct msg_event *m) {
     struct spot *s = arg;
     struct err why;
     bool dir = m->mask & IN_ISDIR && m->mask & (IN_CREATE | IN_MOVED_TO) && m->name.n;
+    if (upload_hides(s, m))
+        return;
     if (m->mask & (IN_DELETE_SELF | IN_MOVE_SELF))
         spot_stop(s, NULL); /* a new directory of this path gets a spot of its own */
     for (struct tap *t = s->taps, *next; t; t = next) {
@@ -162,7 +192,7 @@ static void spot_event(void *arg, const struct msg_event *m) {
             err_set(&why, ERR_LIMIT, "events were lost: they came faster than they were read");
             watcher_fail(w, &why);
         }
-        change_add(w, t->prefix, m);
+        event_add(t, m);
         if (dir && w->recursive && !w->over)
             dir_add(w, xformat("%s%.*s/", t->prefix, (int)m->name.n, m->name.s));
         if (m->mask & (IN_DELETE_SELF | IN_MOVE_SELF))

@@ -8,6 +8,14 @@
 
 #include "api/e2b/envd_inner.h"
 
+/*
+ * How temporary names of uploads begin. Watches do not report them. When such a file is renamed to
+ * its place, a watch reports what a write in place would be: of a file that was there before, or
+ * of one that may be new. The tool `put` of the guest (guest/put.c) uses the second one, too.
+ */
+#define WATCH_HIDES_OLD ".carrel-over-"
+#define WATCH_HIDES_NEW ".carrel-put-"
+
 struct watches;
 
 struct watches *watches_new(struct loop *loop, struct service *service);
