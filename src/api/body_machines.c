@@ -6,6 +6,7 @@
 
 static const char *const kinds[] = {"box", "cell", "vm", NULL};
 static const char *const vm_starts[] = {"boot", "clone", "memory", NULL};
+static const char *const vm_accels[] = {"kvm", "tcg", NULL};
 static const char *const modes[] = {"ro", "cow", "rw", NULL};
 static const char *const policies[] = {"every", "risky", "manual", NULL};
 static const char *const machine_states[] = {"creating", "running", "paused", "stopped",
@@ -235,6 +236,10 @@ static const struct field machine_view[] = {
      "vm: how it started, if this daemon did it: `boot`, as a `clone` of a template, or with saved "
      "`memory`",
      .choices = vm_starts},
+    {"accel", SHOW_TEXT, AT(struct machine_view, accel),
+     "vm: what runs its code, if this daemon started it: the processor (`kvm`), or QEMU, which "
+     "translates it (`tcg`)",
+     .choices = vm_accels},
     {"unreached", SHOW_TEXT, AT(struct machine_view, unreached),
      "why the machine is unreachable; the daemon retries"},
     {"undurable", SHOW_TEXT, AT(struct machine_view, undurable),

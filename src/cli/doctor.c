@@ -22,7 +22,7 @@
 #include "io/place.h"
 #include "io/spawn_link.h"
 #include "io/vm/kernel.h"
-#include "io/vm/kvm_probe.h"
+#include "io/vm/kvm_known.h"
 
 enum { PROBE_MS = 30000 };
 
@@ -266,12 +266,13 @@ static void look_vm(const struct host *h, struct finding *f) {
                missing ? fix : "");
 }
 
+/* A vm that did not start with KVM knows more than another try would. */
 static void look_kvm(const struct host *h, struct finding *f) {
-    (void)h;
     struct kvm_probe p;
-    kvm_probe("/dev/kvm", &p);
+    if (!kvm_recall(h->place.home, &p))
+        kvm_probe("/dev/kvm", &p);
     doctor_say(f, p.is_usable ? GOOD : LESS, p.reason,
-               "not used yet: QEMU translates the code of vms, which is slower",
+               p.is_usable ? "vms use it" : "QEMU translates the code of vms, which is slower",
                p.is_usable ? "" : "not needed");
 }
 

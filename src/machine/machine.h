@@ -286,6 +286,7 @@ struct machine {
     bool uppers_lost;            /* `uppers` could not be opened again */
     bool is_ending;              /* `destroy` was called: its guest is about to disappear */
     const char *start;           /* a vm: how it started: boot, clone, memory; NULL: not known */
+    const char *accel;           /* a vm: what runs its code: kvm, tcg; NULL: not known */
     int doors[PLAN_GATE_FDS];    /* sockets of the gate, until the service takes them; -1: none */
     /*
      * Called once when the machine has ended (deadline, kill, destroy, failure of the host), with

@@ -237,6 +237,7 @@ void live_view(const struct live *l, struct machine_view *ret) {
         ret->paused_why = !l->dormant && l->paused_why[0] ? l->paused_why : NULL;
     }
     ret->start = l->machine ? l->machine->start : NULL;
+    ret->accel = l->machine ? l->machine->accel : NULL;
     ret->unreached = !l->reach.heard && l->reach.why[0] ? l->reach.why : lost ? lost->text : NULL;
 }
 

@@ -35,6 +35,7 @@ struct machine_view {
     const char *allow;    /* cell: capabilities of its programs, such as "log,args"; NULL: none */
     const char *metadata; /* JSON object */
     const char *start;    /* vm: how it started: boot, clone, memory; NULL: not known */
+    const char *accel;    /* vm: what runs its code: kvm, tcg; NULL: not known */
     const char *volumes;  /* JSON array, if one machine is shown; NULL: it has none */
     const char *warnings;
     const char *unreached; /* why its guest cannot be reached; NULL: it is reachable */

@@ -1326,6 +1326,9 @@ class Machine(TypedDict):
     # vm: how it started, if this daemon did it: `boot`, as a `clone` of a template, or with saved
     # `memory`
     start: NotRequired[Literal["boot", "clone", "memory"]]
+    # vm: what runs its code, if this daemon started it: the processor (`kvm`), or QEMU, which translates
+    # it (`tcg`)
+    accel: NotRequired[Literal["kvm", "tcg"]]
     # why the machine is unreachable; the daemon retries
     unreached: NotRequired[str]
     # why the newest step is not on disk yet; the daemon retries

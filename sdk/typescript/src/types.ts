@@ -1280,6 +1280,8 @@ export interface Machine {
   warnings?: string;
   /** vm: how it started, if this daemon did it: `boot`, as a `clone` of a template, or with saved `memory` */
   start?: "boot" | "clone" | "memory";
+  /** vm: what runs its code, if this daemon started it: the processor (`kvm`), or QEMU, which translates it (`tcg`) */
+  accel?: "kvm" | "tcg";
   /** why the machine is unreachable; the daemon retries */
   unreached?: string;
   /** why the newest step is not on disk yet; the daemon retries */

@@ -105,9 +105,9 @@ enum plan_type {
     PLAN_PEEK, /* id, text; directories        -> PLAN_VIEW_IS + before, after, read-only */
     /*
      * Starts the vm of a box that runs nothing (spawn/vm/boot.h). text: the kernel's command line;
-     * mem_bytes: memory of the guest; gate: 1: with a network; kernel, initrd and, if it is to go
-     * on, its saved memory. changed: 1: fails if it cannot go on in that memory; 0: it boots then.
-     * The text of the answer says how it starts, then what is missing.
+     * mem_bytes: memory of the guest; gate: enum plan_boot; kernel, initrd and, if it is to go on,
+     * its saved memory. changed: 1: fails if it cannot go on in that memory; 0: it boots then.
+     * The text of the answer says how it starts, then whether with KVM, then what is missing.
      */
     PLAN_BOOT, /* id, text, limits, gate, changed -> PLAN_TEXT + the standard error of QEMU */
     /* Ends the vm. changed: 1: the machine is a box from now on. `busy`: ask again */
@@ -234,6 +234,12 @@ enum plan_root {
     ROOT_IF_CHANGED = 1, /* do nothing if nothing was written */
     ROOT_UNDRIFTED = 2,  /* `unsupported` if the host's packages changed since the box was made */
     ROOT_ALONE = 4,      /* the caller asked the guest already: no command runs */
+};
+
+/* Options of PLAN_BOOT. A spawner without KVM, or an older one, lets QEMU translate. */
+enum plan_boot {
+    BOOT_NET = 1, /* with a network */
+    BOOT_KVM = 2, /* with KVM; saved memory that was saved without it goes on without it */
 };
 
 /* What PLAN_MEMORY does. */

@@ -1,4 +1,6 @@
-/* The program that runs a vm on the host, the package of Debian that has it, and how a vm starts.
+/*
+ * The program that runs a vm on the host, the package of Debian that has it, how a vm starts, and
+ * what runs its code.
  */
 #pragma once
 
@@ -6,6 +8,10 @@
 #define VM_START_BOOT "boot"
 #define VM_START_CLONE "clone"
 #define VM_START_MEMORY "memory"
+
+/* The processor, or QEMU, which translates. */
+#define VM_ACCEL_KVM "kvm"
+#define VM_ACCEL_TCG "tcg"
 
 #ifdef __aarch64__
 #define VM_QEMU "/usr/bin/qemu-system-aarch64"

@@ -35,11 +35,13 @@ void kvm_judge(const struct kvm_trial *t, struct kvm_probe *ret) {
                  LOOPS / 1000000, LOOP_MAX_US / 1000);
 }
 
+enum { TRIAL_MEMORY = 64 << 10 };
+#define TSS_ADDRESS 0xfffbd000ul /* unused addresses that old processors of Intel need */
+
 #if defined(__x86_64__)
 
 /* Physical memory of the trial: three levels of page tables, code, a word to write and a stack. */
 enum {
-    TRIAL_MEMORY = 64 << 10,
     TRIAL_PML4 = 0x1000,
     TRIAL_PDPT = 0x2000,
     TRIAL_PD = 0x3000,
@@ -48,8 +50,6 @@ enum {
 };
 enum { PAGE_PRESENT = 1, PAGE_WRITE = 2, PAGE_LARGE = 128, FLAGS_ALWAYS = 2 };
 enum { CR0_PROTECTED_PAGED = 0x80050033, CR4_PAE = 0x20, EFER_LONG = 0x500, CR3 = TRIAL_PML4 };
-#define TSS_ADDRESS 0xfffbd000ul /* unused addresses that old processors of Intel need */
-
 static const uint8_t loop_code[] = {
     0xb9,
     LOOPS & 255,
@@ -70,10 +70,6 @@ static const uint8_t loop_code[] = {
     0xf4, /* hlt */
 };
 
-static struct kvm_trial trial_failed(const char *what) {
-    return (struct kvm_trial){.failed = what, .error = errno};
-}
-
 static void write_entry(uint8_t *memory, unsigned table, uint64_t entry) {
     memcpy(memory + table, &entry, sizeof(entry));
 }
@@ -86,7 +82,8 @@ static void write_memory(uint8_t *memory) {
 }
 
 /* 64-bit mode with the first 2 MiB mapped to themselves. */
-static bool set_registers(int cpu) {
+static bool set_registers(int vm, int cpu) {
+    (void)vm;
     struct kvm_sregs s;
     if (ioctl(cpu, KVM_GET_SREGS, &s) < 0)
         return false;
@@ -104,12 +101,53 @@ static bool set_registers(int cpu) {
     return ioctl(cpu, KVM_SET_SREGS, &s) == 0 && ioctl(cpu, KVM_SET_REGS, &r) == 0;
 }
 
+static bool is_after_loop(const struct kvm_run *run) {
+    return run->exit_reason == KVM_EXIT_HLT;
+}
+
+#elif defined(__aarch64__)
+
+/* A processor starts at address 0, with its page tables off. */
+enum { TRIAL_CODE = 0, TRIAL_OUTSIDE = 1 << 20 };
+
+static const uint32_t loop_code[] = {
+    0x52800000 | (LOOPS & 0xffff) << 5,    /* mov w0, the low half of LOOPS */
+    0x72a00000 | (LOOPS >> 16) << 5,       /* movk w0, the high half, lsl 16 */
+    0x71000400,                            /* subs w0, w0, 1 */
+    0x54ffffe1,                            /* b.ne to subs */
+    0xd2a00001 | TRIAL_OUTSIDE >> 16 << 5, /* mov x1, TRIAL_OUTSIDE */
+    0xb9000020,                            /* str w0, [x1] */
+};
+
+static void write_memory(uint8_t *memory) {
+    memcpy(memory + TRIAL_CODE, loop_code, sizeof(loop_code));
+}
+
+static bool set_registers(int vm, int cpu) {
+    struct kvm_vcpu_init init;
+    return ioctl(vm, KVM_ARM_PREFERRED_TARGET, &init) == 0 &&
+           ioctl(cpu, KVM_ARM_VCPU_INIT, &init) == 0;
+}
+
+/* The last instruction writes where no memory is. */
+static bool is_after_loop(const struct kvm_run *run) {
+    return run->exit_reason == KVM_EXIT_MMIO && run->mmio.phys_addr == TRIAL_OUTSIDE;
+}
+
+#else
+#error "no loop for KVM on this architecture"
+#endif
+
+static struct kvm_trial trial_failed(const char *what) {
+    return (struct kvm_trial){.failed = what, .error = errno};
+}
+
 static struct kvm_trial trial_run(int cpu, const struct kvm_run *run) {
     uint64_t start = monotonic_us();
     while (ioctl(cpu, KVM_RUN, 0) < 0)
         if (errno != EINTR)
             return trial_failed("run code with KVM");
-    if (run->exit_reason != KVM_EXIT_HLT) {
+    if (!is_after_loop(run)) {
         errno = 0;
         return trial_failed("run code with KVM");
     }
@@ -153,19 +191,10 @@ static struct kvm_trial trial_make(const char *device) {
     if (cpu < 0 || size < 0)
         return trial_failed("make a processor with KVM");
     const struct kvm_run *run = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, cpu, 0);
-    if (run == MAP_FAILED || !set_registers(cpu))
+    if (run == MAP_FAILED || !set_registers(vm, cpu))
         return trial_failed("set the registers of KVM");
     return trial_run(cpu, run);
 }
-
-#else
-
-static struct kvm_trial trial_make(const char *device) {
-    (void)device;
-    return (struct kvm_trial){.failed = "use KVM on this processor", .error = ENOTSUP};
-}
-
-#endif
 
 /* The process keeps none of the descriptors of its caller. */
 static void __attribute__((noreturn)) trial_main(const char *device, int report) {

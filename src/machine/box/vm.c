@@ -13,11 +13,13 @@
 #include "base/wire/vm_line.h"
 #include "base/wire/vm_memory.h"
 #include "base/wire/vm_programs.h"
+#include "io/vm/kvm_known.h"
 #include "machine/box/inner.h"
 #include "machine/vm/boot.h"
 
 enum {
     BOOT_MS = 180000, /* QEMU without KVM on a busy host */
+    KVM_BOOT_MS = 10000,
     HALT_MS = 10000,
     HALT_STEP_MS = 10,
     HALT_SLOW_MS = 500,
@@ -48,6 +50,8 @@ struct vm {
     bool was_paused;    /* it goes on in that memory, or does not start */
     bool is_damaged;    /* the last boot was to use saved memory, and could not */
     bool boots_instead; /* without the memory in which it did not go on */
+    bool asked_for_kvm; /* at the last boot */
+    char *kvm_failed;   /* why it boots without KVM, until it is up; NULL: it may use it */
     char hostname[PLAN_NAME_SIZE], kernel[KERNEL_PATH_SIZE];
     char stack[LAYERS_TEXT_SIZE];
 };
@@ -99,6 +103,7 @@ void vm_free(struct vm *v) {
     free(v->stay);
     free(v->warnings);
     free(v->memory);
+    free(v->kvm_failed);
     free(v);
 }
 
@@ -156,8 +161,9 @@ struct vm_job {
     char state_dir[PLACE_SIZE], guest[PLACE_SIZE + 16], kernel[KERNEL_PATH_SIZE];
     struct vm_boot boot;
     char *memory; /* NULL: none */
-    int fds[3];   /* kernel, initrd, memory */
-    bool was_paused, failed, is_damaged;
+    struct kvm_probe kvm;
+    int fds[3]; /* kernel, initrd, memory */
+    bool was_paused, may_use_kvm, failed, is_damaged;
     struct err err;
 };
 
@@ -166,6 +172,8 @@ static void vm_job_run(void *arg) {
     j->failed = vm_boot_prepare(&j->options, &j->boot, &j->err) < 0;
     if (j->failed)
         return;
+    if (j->may_use_kvm)
+        kvm_decide(j->state_dir, &j->kvm);
     j->fds[0] = open(j->boot.kernel.path, O_RDONLY | O_CLOEXEC);
     j->fds[1] = open(j->boot.initrd, O_RDONLY | O_CLOEXEC);
     /* QEMU runs as a user of its own, and the daemon's umask hides new files from it. */
@@ -185,19 +193,37 @@ static void vm_job_run(void *arg) {
     }
 }
 
-/* The vm did not go on in its saved memory, so it boots with the files of the step. */
+/* text: how the vm started, or what runs its code; NULL: unknown. */
+static bool vm_has(const char *text, const char *value) {
+    return text && strcmp(text, value) == 0;
+}
+
+/*
+ * A vm that did not go on in its saved memory boots with the files of the step. One that did not
+ * boot with KVM boots without it, and later vms, too.
+ */
 static bool vm_boot_instead(struct box *b, const struct err *why) {
     struct vm *v = b->vm;
-    if (!b->m.start || strcmp(b->m.start, VM_START_MEMORY) != 0 || v->is_leaving || v->was_paused)
+    bool has_memory = vm_has(b->m.start, VM_START_MEMORY);
+    bool has_kvm = vm_has(b->m.accel, VM_ACCEL_KVM);
+    if ((!has_memory && !has_kvm) || v->is_leaving || v->was_paused)
         return false;
-    log_line(LOG_WARN, "machine", "boot a vm without its memory: %s", why->text);
-    b->m.start = NULL;
-    v->boots_instead = true;
+    log_line(LOG_WARN, "machine", "boot a vm without its memory or without KVM: %s", why->text);
+    if (has_memory)
+        v->boots_instead = true;
+    else
+        v->kvm_failed = xstrdup(why->text);
+    b->m.start = b->m.accel = NULL;
     guest_free(TAKE(b->fresh));
     loop_timer_free(TAKE(b->timer));
     v->halt_until_ms = loop_now_ms(b->m.host->loop) + HALT_MS;
     vm_halt_first(b);
     return true;
+}
+
+static void vm_boot_failed(struct box *b, const struct err *why) {
+    if (!vm_boot_instead(b, why))
+        vm_fail(b, why);
 }
 
 void vm_on_gone(struct box *b, const struct err *why) {
@@ -208,17 +234,19 @@ void vm_on_gone(struct box *b, const struct err *why) {
             said);
     if (why->code != ERR_GONE)
         err = *why;
-    if (!vm_boot_instead(b, &err))
-        vm_fail(b, &err);
+    vm_boot_failed(b, &err);
+}
+
+static int vm_patience_ms(const struct box *b) {
+    return vm_has(b->m.accel, VM_ACCEL_KVM) ? KVM_BOOT_MS : BOOT_MS;
 }
 
 static void vm_on_silence(void *arg) {
     struct box *b = arg;
     struct err err;
     err_set(&err, ERR_TIMEOUT, "the guest of vm '%s' did not respond within %d s", b->m.id,
-            BOOT_MS / 1000);
-    if (!vm_boot_instead(b, &err))
-        vm_fail(b, &err);
+            vm_patience_ms(b) / 1000);
+    vm_boot_failed(b, &err);
 }
 
 static void vm_on_first_word(void *arg, const struct frame *frame, const struct err *err) {
@@ -226,7 +254,7 @@ static void vm_on_first_word(void *arg, const struct frame *frame, const struct 
     (void)err; /* box_on_gone() is called next */
     if (!frame)
         return;
-    if (b->m.start && strcmp(b->m.start, VM_START_MEMORY) == 0)
+    if (vm_has(b->m.start, VM_START_MEMORY))
         vm_tell_resumed(b, b->vm->hostname,
                         b->vm->was_paused ? VM_RESUMED_PAUSED
                         : b->vm->is_copy  ? VM_RESUMED_COPY
@@ -236,10 +264,37 @@ static void vm_on_first_word(void *arg, const struct frame *frame, const struct 
         vm_is_up(b);
 }
 
+/* What is remembered about KVM. */
+struct vm_finding {
+    char state_dir[PLACE_SIZE], *why;
+};
+
+static void vm_finding_write(void *arg) {
+    const struct vm_finding *f = arg;
+    kvm_remember_failure(f->state_dir, f->why);
+}
+
+static void vm_finding_free(void *arg) {
+    struct vm_finding *f = arg;
+    free(f->why);
+    free(f);
+}
+
+/* A vm that does not start without KVM either says nothing about KVM. */
+static void vm_remember_kvm(struct box *b) {
+    if (!b->vm->kvm_failed)
+        return;
+    struct vm_finding *f = xnew(struct vm_finding);
+    *f = (struct vm_finding){.why = TAKE(b->vm->kvm_failed)};
+    snprintf(f->state_dir, sizeof(f->state_dir), "%s", b->m.host->place.home);
+    loop_work(b->m.host->loop, vm_finding_write, vm_finding_free, f);
+}
+
 /* The guest has replied. */
 static void vm_is_up(struct box *b) {
     struct call *root = TAKE(b->vm->root), *lend = TAKE(b->vm->lend), *move = TAKE(b->vm->move);
     b->vm->is_booting = b->vm->was_paused = false;
+    vm_remember_kvm(b);
     if (move)
         b->vm->outer = TAKE(b->m.guest);
     box_use_fresh(b);
@@ -259,15 +314,27 @@ static void vm_on_resumed(void *arg, const struct frame *frame, const struct err
         vm_fail(b, err);
 }
 
-/* Takes the line that says how the vm starts off the text, and returns the rest. */
+/* The text after its first line, if that is `line`; else NULL. */
+static const char *vm_after_line(const char *text, const char *line) {
+    size_t n = strlen(line);
+    if (strncmp(text, line, n) != 0 || (text[n] && text[n] != '\n'))
+        return NULL;
+    return text[n] ? text + n + 1 : text + n;
+}
+
+/* Takes the lines that say how the vm starts off the text, and returns the rest. */
 static const char *vm_take_start(struct box *b, const char *text) {
     static const char *const ways[] = {VM_START_BOOT, VM_START_CLONE, VM_START_MEMORY};
-    const char *end = strchrnul(text, '\n');
+    const char *rest = NULL;
     b->m.start = NULL;
-    for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++)
-        if (strlen(ways[i]) == (size_t)(end - text) && strncmp(text, ways[i], strlen(ways[i])) == 0)
+    b->m.accel = VM_ACCEL_TCG;
+    for (size_t i = 0; !rest && i < sizeof(ways) / sizeof(*ways); i++)
+        if ((rest = vm_after_line(text, ways[i])))
             b->m.start = ways[i];
-    return !b->m.start ? text : *end ? end + 1 : end;
+    const char *after = rest ? vm_after_line(rest, VM_ACCEL_KVM) : NULL;
+    if (after)
+        b->m.accel = VM_ACCEL_KVM;
+    return after ? after : rest ? rest : text;
 }
 
 static void vm_warn(struct box *b, const char *text) {
@@ -300,6 +367,10 @@ static void vm_on_booted(void *arg, const struct plan_message *m, struct fd_mess
     close_fd(&b->vm->console);
     b->vm->console = TAKE_FD(fds->fds[0]);
     const char *text = vm_take_start(b, m->text);
+    /* Memory that was saved without KVM goes on without it: that is no failure. */
+    if (b->vm->asked_for_kvm && !vm_has(b->m.accel, VM_ACCEL_KVM) &&
+        !vm_has(b->m.start, VM_START_MEMORY))
+        b->vm->kvm_failed = xstrdup("carrel-spawn has no /dev/kvm, or may not make device nodes");
     if (*text && b->vm->move)
         b->vm->warnings = xstrdup(text);
     else if (b->made)
@@ -312,11 +383,11 @@ static void vm_on_booted(void *arg, const struct plan_message *m, struct fd_mess
     else
         b->fresh = guest_open_port(b->m.host->loop, fd, box_on_gone, b, &err);
     if (!b->fresh) {
-        vm_fail(b, &err);
+        vm_boot_failed(b, &err);
         return;
     }
     guest_on_call(b->fresh, box_on_call);
-    box_after(b, BOOT_MS, vm_on_silence);
+    box_after(b, vm_patience_ms(b), vm_on_silence);
     guest_request(b->fresh, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, vm_on_first_word,
                   b);
 }
@@ -345,7 +416,8 @@ static void vm_job_done(void *arg) {
         } else {
             m->plan.mem_bytes = v->mem_bytes;
             m->plan.cpu_milli = v->cpu_milli;
-            m->plan.gate = 1;
+            m->plan.gate = BOOT_NET | (j->kvm.is_usable ? BOOT_KVM : 0u);
+            v->asked_for_kvm = j->kvm.is_usable;
             m->changed = v->was_paused;
             spawner_ask(h->spawner, m, j->fds, j->fds[2] < 0 ? 2 : 3, vm_on_booted, c);
         }
@@ -364,6 +436,7 @@ static void vm_boot_begin(struct box *b) {
     struct vm_job *j = xnew(struct vm_job);
     *j = (struct vm_job){.call = call_new(&b->m, NULL), .fds = {-1, -1, -1}};
     j->memory = TAKE(b->vm->memory);
+    j->may_use_kvm = !b->vm->kvm_failed;
     j->was_paused = b->vm->was_paused;
     b->vm->is_booting = b->vm->is_preparing = true;
     snprintf(j->state_dir, sizeof(j->state_dir), "%s", place->home);
@@ -425,7 +498,7 @@ static void vm_on_root(void *arg, const struct plan_message *m, struct fd_messag
 }
 
 static int vm_open_outer(struct box *b, struct err *err) {
-    if (b->vm->outer)
+    if (b->vm->outer || b->vm->move) /* until it has moved, the guest of the box is m.guest */
         return 0;
     int fd = box_connect(b->m.host, b->m.id, "guest.sock");
     if (fd < 0)
@@ -473,7 +546,7 @@ static void vm_on_halted(void *arg, const struct plan_message *m, struct fd_mess
         vm_fail(b, failed ? failed : &err);
         return;
     }
-    if (b->vm->boots_instead) {
+    if (b->vm->boots_instead || b->vm->kvm_failed) {
         vm_boot_begin(b);
         return;
     }

@@ -108,7 +108,7 @@ static int boot_store(const char *state_dir, const struct buf *bytes, char ret[K
 static void boot_write_line(char ret[VM_BASE_LINE_SIZE]) {
     int n = snprintf(ret, VM_BASE_LINE_SIZE,
                      "console=" CONSOLE " quiet panic=-1" RESTART
-                     " random.trust_cpu=1 cryptomgr.notests nokaslr mitigations=off");
+                     " random.trust_cpu=1 cryptomgr.notests nokaslr");
     uint32_t khz = tsc_khz();
     if (khz > 0)
         snprintf(ret + n, VM_BASE_LINE_SIZE - (size_t)n, " tsc_early_khz=%u", khz);

@@ -23,6 +23,6 @@ struct vm_boot {
     char line[VM_BASE_LINE_SIZE]; /* add vm_line_write() (base/wire/vm_line.h) */
 };
 
-/* For a vm whose code QEMU translates. Blocks for about 20 ms. Fails with ERR_UNSUPPORTED and a
+/* Blocks for about 20 ms. Fails with ERR_UNSUPPORTED and a
  * remedy if the host has no kernel for a vm. */
 int vm_boot_prepare(const struct vm_boot_options *o, struct vm_boot *ret, struct err *err);

@@ -141,7 +141,7 @@ vm_say(struct plan_message *m, const char *fmt, ...) {
 static void vm_need_net(struct spawner *s, struct plan_message *m, struct box *box) {
     struct vm_net net;
     struct err why;
-    if (!m->plan.gate || box->vm_tap >= 0)
+    if (!(m->plan.gate & BOOT_NET) || box->vm_tap >= 0)
         return;
     if (vm_net_open(&s->net, s->host, &net, &why) < 0) {
         vm_say(m, "the vm has no network: %s", why.text);
@@ -194,7 +194,7 @@ static int vm_find_key(const struct spawner *s, const struct vm_launch *l,
     ret->initrd = vm_identify(&initrd);
     ret->mem_bytes = l->mem_bytes;
     ret->cpus = l->cpus;
-    ret->has_tap = l->tap >= 0;
+    ret->devices = (l->tap >= 0 ? VM_HAS_TAP : 0u) | (l->has_kvm ? VM_HAS_KVM : 0u);
     /* The last word is the rate of the counter, which is measured anew for every boot. */
     const char *rate = strstr(l->line, " tsc_early_khz=");
     memcpy(ret->line, l->line, rate ? (size_t)(rate - l->line) : strlen(l->line));
@@ -329,13 +329,23 @@ struct vm_plan {
 /* A vm whose saved memory cannot be used boots, and the answer says why; or it does not start. */
 static int vm_try_saved(struct spawner *s, struct plan_message *m, int file, struct vm_plan *p,
                         struct err *err) {
+    struct vm_template_key translated = p->key;
+    translated.devices &= ~(uint32_t)VM_HAS_KVM;
     int r = p->has_key ? vm_open_saved(s, file, &p->key, &p->launch) : -EXDEV;
+    if (r == -EXDEV && p->has_key && p->launch.has_kvm) {
+        r = vm_open_saved(s, file, &translated, &p->launch);
+        if (r == 0) {
+            p->key = translated;
+            p->launch.has_kvm = false;
+        }
+    }
     p->resumes = r == 0;
     if (r == 0)
         return 0;
     close_fd(&p->launch.state);
-    const char *why = r == -EXDEV ? "QEMU, the kernel, the memory or the processors are others now"
-                                  : strerror(-r);
+    const char *why = r == -EXDEV
+                          ? "QEMU, KVM, the kernel, the memory or the processors are others now"
+                          : strerror(-r);
     if (m->changed)
         return err_set(err, ERR_UNSUPPORTED, "the saved memory of vm '%s' cannot be used: %s",
                        m->plan.id, why);
@@ -403,12 +413,14 @@ static void vm_name(const char *words, char ret[VM_HOSTNAME_SIZE]) {
 }
 
 /* How the vm starts, then the warnings. */
-static void vm_answer(struct plan_message *m, const char *how) {
+static void vm_answer(struct plan_message *m, const char *how, bool has_kvm) {
     char warnings[512];
     snprintf(warnings, sizeof(warnings), "%s", m->text);
     m->type = PLAN_TEXT;
     m->text[0] = '\0';
     vm_say(m, "%s", how);
+    if (has_kvm)
+        vm_say(m, VM_ACCEL_KVM);
     vm_say(m, "%s", warnings);
 }
 
@@ -435,6 +447,7 @@ int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *
                             .port = port,
                             .serial = serial,
                             .tap = box->vm_tap,
+                            .has_kvm = m->plan.gate & BOOT_KVM && vm_launch_has_kvm(s),
                             .kernel = in->fds[0],
                             .initrd = in->fds[1],
                             .line = line,
@@ -463,7 +476,11 @@ int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *
         return -1;
     }
     *ret = console[0];
-    vm_answer(m, p.resumes ? VM_START_MEMORY : l->is_clone ? VM_START_CLONE : VM_START_BOOT);
+    vm_answer(m,
+              p.resumes     ? VM_START_MEMORY
+              : l->is_clone ? VM_START_CLONE
+                            : VM_START_BOOT,
+              l->has_kvm);
     return 0;
 }
 

@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #include "base/wire/vm_address.h"
 #include "base/wire/vm_programs.h"
 #include "spawn/inside.h"
+#include "spawn/make/dev.h"
 #include "spawn/make/filter.h"
 #include "spawn/make/mountinfo.h"
 #include "spawn/make/mounts.h"
@@ -47,6 +49,8 @@ enum {
     ARGS_MAX = 80,
     ARG_SIZE = 2304,
 };
+
+#define KVM_NUMBER makedev(10, 232) /* of the device, on every Linux */
 
 /* Descriptors of the two programs; all others are closed. */
 enum {
@@ -153,6 +157,20 @@ static void jail_find_parts(struct jail *j, const char *side) {
     free(text);
 }
 
+/*
+ * /dev with a node of KVM, which the machine does not see. QEMU opens it by this path, as a user
+ * who may not open the host's. Made before all rights on the host are given up.
+ */
+static void jail_make_dev(struct jail *j) {
+    const struct mount_option options[] = {{"size", "64k"}, {"mode", "0755"}};
+    j->dev = mount_new("tmpfs", options, 2, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    TRY("create a /dev with KVM", j->dev);
+    TRY("create a /dev with KVM", dev_fill(j->dev, j->s->host));
+    STEP("create the node of KVM", mknodat(j->dev, "kvm", S_IFCHR, KVM_NUMBER));
+    STEP("create the node of KVM", fchmodat(j->dev, "kvm", 0666, 0));
+    TRY("protect /dev", mount_read_only(j->dev));
+}
+
 static void jail_collect(struct jail *j, const struct box *box) {
     const char *side = box_side_path(box->side);
     char path[16];
@@ -174,6 +192,8 @@ static void jail_collect(struct jail *j, const struct box *box) {
     snprintf(path, sizeof(path), "%s/proc", side);
     j->proc = mount_clone(AT_FDCWD, path);
     TRY("clone /proc of the machine", j->proc);
+    if (j->launch->has_kvm)
+        return; /* jail_make_dev() */
     snprintf(path, sizeof(path), "%s/dev", side);
     j->dev = mount_clone(AT_FDCWD, path);
     TRY("clone /dev of the machine", j->dev);
@@ -320,9 +340,6 @@ static void jail_list_qemu(const struct jail *j, struct args *a) {
         QEMU_MACHINE,
         "-global",
         "virtio-mmio.force-legacy=false",
-        /* The code cache is most of what QEMU needs besides the memory of the guest. */
-        "-accel",
-        "tcg,tb-size=64",
         "-cpu",
         "max",
         "-device",
@@ -352,8 +369,12 @@ static void jail_list_qemu(const struct jail *j, struct args *a) {
     args_add(a, "-initrd");
     args_add(a, "/proc/self/fd/%d", INITRD_FD);
     args_add(a, "-append");
-    args_add(a, "%s", l->line);
+    /* They are for the processor that runs the guest's code. Translated, they only cost time. */
+    args_add(a, "%s%s", l->line, l->has_kvm ? "" : " mitigations=off");
     args_add_words(a, fixed, sizeof(fixed) / sizeof(*fixed));
+    args_add(a, "-accel");
+    /* The code cache is most of what QEMU needs besides the memory of the guest. */
+    args_add(a, "%s", l->has_kvm ? VM_ACCEL_KVM : VM_ACCEL_TCG ",tb-size=64");
     if (l->tap < 0)
         return;
     args_add(a, "-netdev");
@@ -493,6 +514,12 @@ static void __attribute__((noreturn)) jail_start(struct jail *j) {
     jail_run_server(j);
 }
 
+bool vm_launch_has_kvm(const struct spawner *s) {
+    struct stat st;
+    return s->maker.has_nodes && fstatat(s->host, "dev/kvm", &st, 0) == 0 && S_ISCHR(st.st_mode) &&
+           st.st_rdev == KVM_NUMBER;
+}
+
 void vm_launch_main(const struct spawner *s, const struct box *box, const struct vm_launch *l) {
     static struct jail jail;
     struct jail *j = &jail;
@@ -501,6 +528,8 @@ void vm_launch_main(const struct spawner *s, const struct box *box, const struct
     for (size_t i = 0; i < sizeof(l->cgroup) / sizeof(*l->cgroup); i++)
         if (l->cgroup[i] >= 0)
             STEP("join the cgroup of the machine", (int)write(l->cgroup[i], "0", 1));
+    if (l->has_kvm)
+        jail_make_dev(j);
     jail_collect(j, box);
     jail_leave(j);
     jail_build(j);

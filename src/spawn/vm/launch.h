@@ -5,7 +5,8 @@
  * the box and, for the server, the files of the machine. They
  * have a network namespace of their own without any way out, the other namespaces and the cgroup of
  * the box, its seccomp filter, and no capabilities but those with which the server acts on files
- * for the users inside. When either of them ends, so does the other.
+ * for the users inside. With KVM, /dev is one of their own which has the node kvm too. When either
+ * of them ends, so does the other.
  */
 #pragma once
 
@@ -27,6 +28,7 @@ struct vm_launch {
     int port;           /* listening socket, which becomes the serial port of the guest */
     int serial;         /* listening socket, for clients of the serial console (serial.h) */
     int tap;            /* -1: no network */
+    bool has_kvm;       /* the processor runs the code of the guest */
     int kernel, initrd; /* files that every user may read */
     int ram;            /* memory of the guest: a file that every user may write */
     int state;          /* what QEMU loads, for a clone or saved memory; -1: the vm boots */
@@ -52,6 +54,9 @@ struct vm_launch {
 #define VM_LAUNCH_RESUME                 \
     "{\"execute\":\"qmp_capabilities\"}" \
     "{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:11\"}}"
+
+/* Whether QEMU can get the device of KVM. That does not mean that it works. */
+bool vm_launch_has_kvm(const struct spawner *s);
 
 /* Runs in a child of the spawner, and ends it. */
 void __attribute__((noreturn))

@@ -19,9 +19,11 @@ struct vm_template_key {
         int64_t changed_ns;
     } qemu, kernel, initrd;
     uint64_t mem_bytes;
-    uint32_t cpus, has_tap;
-    char line[1024]; /* of the kernel */
+    uint32_t cpus, devices; /* enum vm_devices */
+    char line[1024];        /* of the kernel */
 };
+
+enum vm_devices { VM_HAS_TAP = 1, VM_HAS_KVM = 2 };
 
 struct vm_template {
     struct vm_template_key key;
