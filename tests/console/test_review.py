@@ -79,6 +79,43 @@ def test_changes_are_reviewed_shipped_in_part_and_undone(page, daemon, machine, 
     page.shown(".row:has-text('work'):has-text('undone')")
 
 
+def test_a_receipt_names_what_was_refused(page, daemon, machine, project):
+    daemon.post(f"/v1/machines/{machine}/steps", {})
+    oldest = daemon.get(f"/v1/machines/{machine}/steps")["steps"][-1]["number"]
+    daemon.patch(f"/v1/machines/{machine}/steps/{oldest}", {"name": "polished"})
+    done = daemon.exec(machine, "cd /home/user/project && touch -d 2020-01-01 new && ln -s /etc/passwd outside && ln -s text inside")
+    assert done["exec"]["status"] == 0
+    visit(page, "review", machine)
+    page.shown(file("outside", ":has-text('link to /etc/passwd') .problem:has-text('Refused')"))
+    page.shown(file("inside", ":has-text('link to text')"))
+    page.shown(file("new", " .soft:text('step polished')"))
+    page.click(file("text", " .hunk-pick:has-text('hunk 2') input"))
+    page.key("?")  # a box takes no letters: the keys work
+    page.shown("dialog .keys")
+    page.key("Escape")
+    page.key("j")
+    page.until("document.activeElement.matches('.file')")
+    page.click(file("text", " .hunk-pick:has-text('hunk 2') input"))
+    page.click("button:text('Ship 5 of 6 files')")
+    page.click("dialog button:text('Ship')")
+    page.shown(".receipt .problem:has-text('Not shipped') li:has-text('outside'):has-text('/etc/passwd')")
+    assert "inside" not in page.textContent(".receipt .problem")
+    page.shown(".changeset button:not(.primary):text('Ship again')")
+    assert (project / "inside").is_symlink() and not (project / "outside").is_symlink()
+
+
+def test_untrusted_data_is_said_once_of_a_change_set(page, daemon, machine):
+    daemon.post(f"/v1/machines/{machine}/grants", {"kind": "env", "what": "WORD", "value": "of a stranger", "untrusted": True})
+    visit(page, "review", machine)
+    page.shown(file("Makefile", " .badge:has-text('build file')"))
+    page.shown(".changeset > .warning:has-text('had read untrusted data (WORD)')")
+    assert page.count(".changeset > .warning:has-text('had read untrusted data')") == 1
+    assert page.count(".badge:has-text('untrusted')") == 0
+    page.click("button:text('Ship 4 of 4 files')")
+    page.shown("dialog .warning li:has-text('Makefile')")
+    assert page.count("dialog .warning li") == 1
+
+
 def test_no_line_of_a_difference_disguises_itself(page, daemon, machine, project):
     """Direction marks can order the characters of a line as another program; others hide some."""
     line = "if (x) /*\u202e } \u2066if (admin)\u2069 begin */\tgo\u200b\x1b[8m\rfine"

@@ -83,6 +83,7 @@ export interface ReviewFile {
   size: number;
   flags: string;
   why?: string;
+  target?: string; // of a symbolic link
   step?: number;
   refused?: string;
   was?: string;

@@ -166,6 +166,7 @@ export interface ChangeSet {
   ref?: string;
   sha256: string;
   created: string;
+  tainted?: string; // untrusted source that the machine had read
   state?: "pending" | "returned" | "shipped" | "undone" | "superseded" | "dropped";
   instead?: string; // the change set that supersedes it
 }

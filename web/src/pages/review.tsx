@@ -5,12 +5,13 @@ import { machineName, machines, machinesWatch } from "../machines";
 import { order, type Review, reviewsRead } from "../orders";
 import { go, href } from "../router";
 import { sessionRefresh, who } from "../session";
-import type { ChangeSet, HostEvent } from "../types";
+import type { ChangeSet, HostEvent, Step } from "../types";
 import { Act, Badge, Empty, Field, Loading, Problem } from "../ui/basics";
 import { FormDialog, openDialog } from "../ui/dialog";
 import { ago, shown } from "../ui/format";
 import { useKeys } from "../ui/keys";
 import { useLoad } from "../ui/load";
+import { sidesOf } from "../ui/sides";
 import { type Column, Table } from "../ui/table";
 import { toast } from "../ui/toast";
 import { ChangeSetView } from "./review_set";
@@ -166,18 +167,32 @@ function Obsolete({ row, instead }: Found) {
   );
 }
 
-function OneSet({ review, sides, first }: { review: Review; sides: boolean; first: boolean }) {
+/** The names of steps of a machine, which may be deleted. */
+async function stepNames(machine: string, signal: AbortSignal): Promise<Map<number, string>> {
+  if (!machine) return new Map();
+  const told = await api.get<{ steps: Step[] }>(at`/v1/machines/${machine}/steps`, { limit: 500 }, signal).catch(() => ({ steps: [] as Step[] }));
+  return new Map(told.steps.flatMap((s) => (s.name ? [[s.number, s.name] as [number, string]] : [])));
+}
+
+interface OneProps {
+  review: Review;
+  names: Map<number, string>;
+  sides: boolean;
+  first: boolean;
+}
+
+function OneSet({ review, names, sides, first }: OneProps) {
   const { data } = useLoad(() => found(review.changeset), [review.changeset], isReview);
   return (
     <div>
       {data && <Obsolete {...data} />}
-      <ChangeSetView review={review} state={data?.row.state} sides={sides} first={first} />
+      <ChangeSetView review={review} row={data?.row} names={names} sides={sides} first={first} />
     </div>
   );
 }
 
 function ReviewOne({ subject }: { subject: string }) {
-  const [sides, setSides] = useState(window.innerWidth > 1200);
+  const [sides, turn] = sidesOf(window.innerWidth > 1200);
   const ready = !!who.value?.ships;
   const began = useRef(false); // what was frozen stays, with what is picked of it, if the command or the daemon is away
   began.current ||= ready;
@@ -185,6 +200,7 @@ function ReviewOne({ subject }: { subject: string }) {
     async (signal) => (began.current ? reviewsRead((await order({ machine: subject }, signal)).output) : undefined),
     [subject, began.current], undefined, 0, true);
   const machine = data?.[0]?.machine ?? (subject.startsWith("m-") ? subject : "");
+  const { data: names } = useLoad((signal) => stepNames(machine, signal), [machine], (e) => e.machine === machine);
   const comment = () => openDialog((close) => <Comment machine={machine} close={close} />);
   useEffect(machinesWatch, []);
   useKeys([
@@ -192,7 +208,7 @@ function ReviewOne({ subject }: { subject: string }) {
     { keys: "k", what: "Previous file", repeats: true, run: () => step(-1) },
     { keys: "x", what: "Pick or leave the file", run: () => press(".bar > input") },
     { keys: "o", what: "Open or close the file", run: () => press(".fold") },
-    { keys: "u", what: "One column or two", run: () => setSides(!sides) },
+    { keys: "u", what: "One column or two", run: turn },
     { keys: "c", what: "Return to the model with a comment", run: comment },
   ]);
   return (
@@ -200,7 +216,7 @@ function ReviewOne({ subject }: { subject: string }) {
       <div class="bar">
         <h1><a href={href(["review"])}>Review</a> of {machine ? machineName(machine) : shown(subject)}</h1>
         <span class="space" />
-        <Act class="quiet" run={() => setSides(!sides)}>{sides ? "One column" : "Two columns"}</Act>
+        <Act class="quiet" run={turn}>{sides ? "One column" : "Two columns"}</Act>
         {subject.startsWith("m-") && <Act run={reload}>Freeze again</Act>}
         <Act off={!machine || !ready} run={comment}>Return to the model</Act>
       </div>
@@ -208,7 +224,7 @@ function ReviewOne({ subject }: { subject: string }) {
       <Problem error={error} />
       {began.current && !data && !error && <Loading />}
       {data?.length === 0 && <Empty>This machine has nothing to ship.</Empty>}
-      {data?.map((r, i) => <OneSet key={r.changeset} review={r} sides={sides} first={i === 0} />)}
+      {data?.map((r, i) => <OneSet key={r.changeset} review={r} names={names ?? new Map()} sides={sides} first={i === 0} />)}
     </>
   );
 }

@@ -6,7 +6,7 @@ import { order, reviewsRead, type Review, type ReviewFile } from "../orders";
 import { Act, Badge } from "../ui/basics";
 import { DiffView } from "../ui/diff";
 import { bytes, shown } from "../ui/format";
-import { type Choice, hunksOf, toggleHunk } from "./review_pick";
+import { type Choice, flagsOf, hunksOf, toggleHunk } from "./review_pick";
 
 const changes: Record<string, [string, string]> = {
   A: ["added", "added"],
@@ -79,6 +79,7 @@ function Content({ review, file, sides, choice, pick }: Props) {
   if (diff) return <Hunks file={file} diff={diff} sides={sides} choice={choice} pick={pick} />;
   if (file.diff_left_out) return <Act run={load}>Show the difference</Act>;
   if (isImage(file)) return <Picture changeset={review.changeset} file={file} />;
+  if (file.target !== undefined) return <p class="empty">A symbolic link: what is shipped is the link, not what it leads to.</p>;
   return <p class="empty">{file.was || file.now ? "The content is the same." : "No text to compare."}</p>;
 }
 
@@ -90,11 +91,11 @@ interface Props {
   pick: ((choice: Choice) => void) | undefined; // undefined: it cannot be picked alone
 }
 
-export function FileView(props: Props & { opened: boolean }) {
-  const { file, choice, pick, opened } = props;
+export function FileView(props: Props & { opened: boolean; stepName: string | undefined }) {
+  const { file, choice, pick, opened, stepName } = props;
   const [open, setOpen] = useState(opened);
   const [kind, word] = changes[file.change ?? ""] ?? ["", "unchanged"];
-  const flags = file.flags ? file.flags.split(", ") : [];
+  const flags = flagsOf(file);
   return (
     <section class="panel file" tabIndex={-1} aria-label={shown(file.path)}>
       <div class="bar">
@@ -106,10 +107,12 @@ export function FileView(props: Props & { opened: boolean }) {
         <button type="button" class="quiet fold" aria-expanded={open} aria-label={`Changes of ${shown(file.path)}`}
           onClick={() => setOpen(!open)}>{open ? "▾" : "▸"}</button>
         <code class="path">{shown(file.path)}</code>
+        {file.target !== undefined && <span class="soft">link to <code>{shown(file.target)}</code></span>}
         <Badge kind={kind}>{word}</Badge>
         {flags.map((f) => <Badge kind="warn" key={f}>{f}</Badge>)}
         <span class="soft">
-          {file.change !== "D" && bytes(file.size)}{file.step ? ` · step ${file.step}` : ""}
+          {[file.change !== "D" && file.target === undefined && bytes(file.size), file.step && `step ${shown(stepName || String(file.step))}`]
+            .filter(Boolean).join(" · ")}
         </span>
       </div>
       {file.refused && <p class="problem">Refused: {shown(file.refused)}</p>}

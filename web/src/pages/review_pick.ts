@@ -10,6 +10,13 @@ export function hunksOf(diff: string | undefined): string[] {
   return diff.split(/^(?=@@ )/m).filter((h) => h.startsWith("@@ "));
 }
 
+const TAINTED = "after untrusted input";
+
+/** What to look at in this file. That the machine had read untrusted data is said once, of the whole change set. */
+export function flagsOf(file: ReviewFile): string[] {
+  return file.flags.split(/, (?!stripped)/).filter((f) => f && f !== TAINTED);
+}
+
 export function choiceOf(picked: Picked, file: ReviewFile): Choice {
   return file.refused ? "none" : (picked[file.path] ?? "all");
 }

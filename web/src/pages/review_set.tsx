@@ -10,7 +10,7 @@ import { count, shown, shownOutput, shownText } from "../ui/format";
 import { useKeys } from "../ui/keys";
 import { toast } from "../ui/toast";
 import { FileView } from "./review_file";
-import { type Choice, choiceOf, type Picked, shipOrder } from "./review_pick";
+import { type Choice, choiceOf, flagsOf, type Picked, shipOrder } from "./review_pick";
 
 const OPENED = 20; // files whose difference is shown at first
 
@@ -24,7 +24,7 @@ interface ShipProps {
 
 function ShipDialog({ review, what, files, done, close }: ShipProps) {
   const [uncommitted, setUncommitted] = useState(false);
-  const flagged = files.filter((f) => f.flags);
+  const flagged = files.filter((f) => flagsOf(f).length > 0);
   const submit = async (closed: AbortSignal) =>
     done(await order({ ...what, ...(uncommitted ? { uncommitted } : {}) }, closed));
   const from = review.branch ? `${count(review.commits ?? 0, "commit")} as the branch ${review.branch}` : count(files.length, "file");
@@ -34,7 +34,7 @@ function ShipDialog({ review, what, files, done, close }: ShipProps) {
       {flagged.length > 0 && (
         <div class="warning">
           Look at these first:
-          <ul>{flagged.slice(0, 20).map((f) => <li key={f.path}><code>{shown(f.path)}</code> {f.flags}</li>)}</ul>
+          <ul>{flagged.slice(0, 20).map((f) => <li key={f.path}><code>{shown(f.path)}</code> {flagsOf(f).join(", ")}</li>)}</ul>
         </div>
       )}
       {!!review.uncommitted?.length && (
@@ -50,11 +50,19 @@ function ShipDialog({ review, what, files, done, close }: ShipProps) {
 /** What `carrel ship` printed at its end: the receipt, and how to undo. */
 function Receipt({ review, text, undone }: { review: Review; text: string; undone: (output: string) => void }) {
   const undo = async () => undone((await order({ undo: review.changeset, yes: true })).output);
-  const told = text.trim().split("\n").filter((l) => !/^[-+ @\\]|^[AMDC!] {2}|^hunk \d/.test(l)).join("\n");
+  const lines = text.trim().split("\n");
+  const told = lines.filter((l) => !/^[-+ @\\]|^[AMDC!] {2}|^hunk \d/.test(l)).join("\n");
+  const refused = review.branch ? [] : lines.filter((l) => /^! {2}.*  refused: /.test(l)).map((l) => l.slice(3).split(/  refused: (?!.*  refused: )/));
   return (
     <div class="receipt">
       <h3>Receipt</h3>
       <pre>{shownOutput(told || text)}</pre>
+      {refused.length > 0 && (
+        <div class="problem">
+          Not shipped:
+          <ul>{refused.map(([what, why], i) => <li key={i}><code>{shown(what!.replace(/  \[.*/, ""))}</code>: {shown(why!)}</li>)}</ul>
+        </div>
+      )}
       <Act run={undo}>Undo</Act>
     </div>
   );
@@ -111,12 +119,14 @@ function filesOf(review: Review): ReviewFile[] {
 
 interface SetProps {
   review: Review;
-  state: ChangeSet["state"]; // undefined: not known yet
+  row: ChangeSet | undefined; // undefined: not known yet
+  names: Map<number, string>; // of steps
   sides: boolean;
   first: boolean; // the key S ships this one
 }
 
-export function ChangeSetView({ review, state, sides, first }: SetProps) {
+export function ChangeSetView({ review, row, names, sides, first }: SetProps) {
+  const state = row?.state;
   const [picked, setPicked] = useState<Picked>({});
   const [receipt, setReceipt] = useState("");
   const [undone, setUndone] = useState("");
@@ -135,6 +145,7 @@ export function ChangeSetView({ review, state, sides, first }: SetProps) {
     };
     openDialog((close) => <ShipDialog review={review} what={what} files={chosen} done={done} close={close} />);
   };
+  const over = !undone && (receipt !== "" || state === "shipped");
   const canShip = !nothing && !!who.value?.ships;
   useKeys(first ? [{ keys: "S", what: "Ship what is picked", run: () => canShip && ship() }] : []);
   const takeBack = (output: string) => {
@@ -154,8 +165,8 @@ export function ChangeSetView({ review, state, sides, first }: SetProps) {
             <button type="button" class="quiet" onClick={() => all("none")}>None</button>
           </>
         )}
-        <Act class="primary" off={!canShip} run={ship}>
-          {alone ? `Ship ${chosen.length} of ${count(files.length, "file")}` : "Ship"}
+        <Act class={over ? "" : "primary"} off={!canShip} run={ship}>
+          {`${over ? "Ship again" : "Ship"}${alone ? ` ${chosen.length} of ${count(files.length, "file")}` : ""}`}
         </Act>
       </div>
       {alone && <div class="unseen" role="status">{chosen.length} of {count(files.length, "file")} picked</div>}
@@ -165,6 +176,12 @@ export function ChangeSetView({ review, state, sides, first }: SetProps) {
       {state === "shipped" && !receipt && !undone && <Shipped review={review} undone={takeBack} />}
       {undone && <p class="receipt"><Badge kind="good">undone</Badge> {shown(undone.trim())}</p>}
       <Database review={review} sides={sides} />
+      {row?.tainted && files.length > 0 && (
+        <p class="warning" role="status">
+          The machine had read untrusted data (<code>{shown(row.tainted)}</code>) before this was frozen. It sets the times of its files
+          itself, so any of these changes may be from after that.
+        </p>
+      )}
       {leftOut > 0 && (
         <p class="warning" role="status">
           This review is long: the {leftOut === 1 ? "difference" : "differences"} of {count(leftOut, "file")} {leftOut === 1 ? "is" : "are"} shown
@@ -172,7 +189,7 @@ export function ChangeSetView({ review, state, sides, first }: SetProps) {
         </p>
       )}
       {files.map((f, i) => (
-        <FileView key={f.path} review={review} file={f} sides={sides} opened={i < OPENED} choice={choiceOf(picked, f)}
+        <FileView key={f.path} review={review} file={f} sides={sides} opened={i < OPENED} stepName={names.get(f.step ?? 0)} choice={choiceOf(picked, f)}
           pick={alone ? (choice) => setPicked({ ...picked, [f.path]: choice }) : undefined} />
       ))}
     </section>

@@ -35,6 +35,7 @@ let keyAt = 0; // when the newest key came
 const QUIET_MS = 1000; // nobody is in the middle of a word
 const off = signal(false); // a key was kept from doing something
 
+const TEXT = "input:not([type=checkbox], [type=radio]), textarea"; // a box takes no letters
 const ENDED = "textarea[readonly]"; // takes no answer any more
 
 function typedIsGone(): boolean {
@@ -60,7 +61,7 @@ function typedWatch(): void {
       return;
     }
     if (e.target === document.body) return;
-    const types = e.target.closest("input, textarea, .xterm, .desktop") && !e.target.matches(ENDED) && !e.target.closest("dialog");
+    const types = e.target.closest(`${TEXT}, .xterm, .desktop`) && !e.target.matches(ENDED) && !e.target.closest("dialog");
     const over = e.key === "Enter" && e.target.matches("input");
     typed = types && !over ? e.target : null;
   };
@@ -82,7 +83,7 @@ export function KeysOff() {
 }
 
 function isTyping(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && (target.closest("input, textarea, select, dialog, .xterm") !== null);
+  return target instanceof HTMLElement && target.closest(`${TEXT}, select, dialog, .xterm`) !== null;
 }
 
 export function keysStart(): void {
