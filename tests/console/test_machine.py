@@ -11,19 +11,24 @@ def test_a_step_is_shown_gone_back_to_and_forked(tab, daemon, box):
     show(tab, box, "timeline")
     tab.shown(".step:has-text('echo second'):has-text('exit 3')")
     tab.shown("td.deleted:has-text('first')")
-    tab.shown("td.added:has-text('second')")
+    tab.click("text=Side by side")
+    tab.reload()
+    tab.shown("table.sides td.added:has-text('second')")  # it is remembered
     tab.click(".step:has-text('echo first')")
     tab.shown("h2:text('Step 1')")
     tab.click("section button:text('Rewind')")
+    tab.shown("dialog:has-text('other processes end'):has-text('Granted directories, volumes and databases outside')")
     tab.click("dialog button:text('Rewind')")
     tab.reads("Back at step 1.")
     tab.shown(".step:has-text('rewind to 1')")
     assert daemon.exec(box, "cat note")["stdout"] == "first\n"
     tab.click(".step:has-text('echo second')")
     tab.click("section button:text('Fork')")
+    tab.fill("dialog label:has-text('Optional') input", "try-two")
     tab.click("dialog button:text('Fork')")
     tab.until(f"location.hash.startsWith('#/machines/m-') && !location.hash.includes('{box}')")
     fork = tab.evaluate("location.hash.split('/')[2]")
+    tab.shown("h1:text('try-two')")
     assert daemon.exec(fork, "cat note")["stdout"] == "second\n"
     tab.click(".family a:text('box')")
     tab.shown("h1:text('box')")
@@ -32,7 +37,7 @@ def test_a_step_is_shown_gone_back_to_and_forked(tab, daemon, box):
 
 SLOW = """(() => { const real = fetch; window.fetch = async (...all) => {
     const answer = await real(...all);
-    if (String(all[0]).includes("/steps")) await new Promise((done) => setTimeout(done, 700));
+    if (String(all[0]).includes("/steps")) await new Promise((done) => setTimeout(done, 2000));
     return answer;
 }; })()"""
 
@@ -40,7 +45,7 @@ SLOW = """(() => { const real = fetch; window.fetch = async (...all) => {
 def test_the_timeline_is_current_while_a_machine_is_busy(tab, daemon, box):
     """An event during a load cut it off: of events that come faster than answers, none was shown."""
     show(tab, box, "timeline")
-    tab.shown(".empty")
+    tab.shown(".empty:has-text('A command that changes files makes one')")
     tab.evaluate(SLOW)
     with daemon.busy(box):
         tab.shown(".step:has-text('echo')")
@@ -50,8 +55,11 @@ def test_the_timeline_is_current_while_a_machine_is_busy(tab, daemon, box):
     tab.shown(".change:has-text('note')")
 
 
-def test_a_named_step_is_taken(tab, daemon, box):
+def test_a_named_step_is_taken(tab, daemon):
+    box = daemon.machine(steps="manual")
+    daemon.exec(box, "echo x >note")
     show(tab, box, "timeline")
+    tab.shown(".empty:has-text('This machine takes none by itself')")
     tab.click("text=Take a step")
     tab.fill("dialog input", "before-lunch")
     tab.key("Enter")

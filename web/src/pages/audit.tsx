@@ -1,12 +1,14 @@
 // The journal: search it, follow it, verify it.
 import { useEffect, useState } from "preact/hooks";
-import { api, jsonLines, withQuery } from "../api";
+import { api, ApiError, jsonLines, withQuery } from "../api";
 import { onEvent } from "../events";
+import { machines, machinesWatch } from "../machines";
 import { go, route } from "../router";
+import { who } from "../session";
 import type { AuditRecord } from "../types";
 import { Act, Badge, Empty, Field, Loading, Problem } from "../ui/basics";
 import { Dialog, openDialog } from "../ui/dialog";
-import { commandLine, shown, time } from "../ui/format";
+import { commandLine, count, shown, time } from "../ui/format";
 import { useKeys } from "../ui/keys";
 import { useLoad } from "../ui/load";
 import { type Column, Table } from "../ui/table";
@@ -24,14 +26,28 @@ interface Verification {
   seq?: number;
 }
 
+interface Filters {
+  machine: string;
+  verb: string;
+  text: string;
+}
+
 const TAIL = 1000;
 const FOLLOW_MS = 500;
 const TYPED_MS = 300;
 
+/** A part of a record's detail in words: lists with commas, the parts of an object with their names. */
+function words(value: unknown): string {
+  if (Array.isArray(value)) return value.map(words).join(", ");
+  if (value && typeof value === "object")
+    return Object.entries(value).filter(([, v]) => v !== "" && v !== null).map(([name, v]) => `${name.replaceAll("_", " ")} ${words(v)}`).join(", ");
+  return typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
+}
+
 function subject(r: AuditRecord): string {
   if (r.argv?.length) return commandLine(r.argv);
   if (r.reason) return r.reason;
-  return r.detail === undefined ? "" : JSON.stringify(r.detail);
+  return r.detail === undefined || r.detail === null ? "" : words(r.detail);
 }
 
 const columns: Column<AuditRecord>[] = [
@@ -52,10 +68,16 @@ function show(r: AuditRecord): void {
   ));
 }
 
-async function records(query: Record<string, string>): Promise<AuditRecord[]> {
+/** The newest records that match; null: no machine has that name or id, perhaps because it is still being typed. */
+async function records(filters: Filters): Promise<AuditRecord[] | null> {
   const rows: AuditRecord[] = [];
-  const target = withQuery("/v1/audit", { tail: TAIL, ...query });
-  for await (const r of jsonLines<AuditRecord>("GET", target)) rows.push(r);
+  const target = withQuery("/v1/audit", { tail: TAIL, ...filters });
+  try {
+    for await (const r of jsonLines<AuditRecord>("GET", target)) rows.push(r);
+  } catch (e) {
+    if (filters.machine && e instanceof ApiError && e.status === 404) return null;
+    throw e;
+  }
   return rows.reverse();
 }
 
@@ -78,7 +100,7 @@ function Verify() {
           <dt>Result</dt>
           <dd>{told.whole ? <Badge kind="good">complete</Badge> : <Badge kind="bad">damaged</Badge>} {shown(told.problem ?? "")}</dd>
           <dt>Records</dt>
-          <dd>{told.records} in {told.segments} files, from number {told.first}; signed up to {told.signed}</dd>
+          <dd>{told.records} in {count(told.segments, "file")}, from number {told.first}{told.signed ? `; signed up to ${told.signed}` : ""}</dd>
           {told.head && <><dt>Head</dt><dd><code>{told.head}</code></dd></>}
           {told.segment && <><dt>Place</dt><dd>{told.segment}, line {told.line}, record {told.seq}</dd></>}
         </dl>
@@ -88,7 +110,7 @@ function Verify() {
 }
 
 /** A value that changes once nobody has typed for a moment. */
-function useTyped(value: string): string {
+function useTyped<T>(value: T): T {
   const [typed, setTyped] = useState(value);
   useEffect(() => {
     const timer = setTimeout(() => setTyped(value), TYPED_MS);
@@ -97,14 +119,40 @@ function useTyped(value: string): string {
   return typed;
 }
 
+const same = (a: Filters, b: Filters) => a.machine === b.machine && a.verb === b.verb && a.text === b.text;
+
+/** The filters of the address, which follow what is typed: a reload searches for the same. */
+function useFilters(): { typed: Filters; wanted: Filters; type: (part: Partial<Filters>) => void } {
+  const at = (name: string) => route.value.query.get(name) ?? "";
+  const asked = { machine: at("machine"), verb: at("verb"), text: at("text") };
+  const [typed, setTyped] = useState(asked);
+  const late = useTyped(typed);
+  const wanted = { machine: late.machine.trim(), verb: late.verb.trim(), text: late.text.trim() };
+  useEffect(() => {
+    if (!same(wanted, asked)) setTyped(asked); // a link led to other filters
+  }, [route.value]);
+  useEffect(() => {
+    if (!same(wanted, asked)) go(["audit"], Object.fromEntries(Object.entries(wanted).filter(([, v]) => v)), true);
+  }, [wanted.machine, wanted.verb, wanted.text]);
+  return { typed, wanted, type: (part) => setTyped({ ...typed, ...part }) };
+}
+
+/** Numbers count all records of the journal, so those that are shown have gaps. */
+function Gaps({ rows, filters }: { rows: AuditRecord[]; filters: Filters }) {
+  const gap = rows.some((r, i) => i > 0 && rows[i - 1]!.seq !== r.seq + 1);
+  if (!gap || Object.values(filters).some(Boolean)) return null;
+  return (
+    <p class="soft">
+      Numbers that are not listed are signatures of the journal{who.value?.admin ? "" : ", or records of other owners"}: nothing is missing.
+      Verify checks all of them.
+    </p>
+  );
+}
+
 export function Audit() {
-  const query = route.value.query;
-  const machine = query.get("machine") ?? "";
-  const verb = query.get("verb") ?? "";
-  const [text, setText] = useState(query.get("text") ?? "");
+  const { typed, wanted, type } = useFilters();
   const [follow, setFollow] = useState(true);
-  const wanted = useTyped(text).trim();
-  const { data, error, reload } = useLoad(() => records({ machine, verb, text: wanted }), [machine, verb, wanted]);
+  const { data, error, reload } = useLoad(() => records(wanted), [wanted.machine, wanted.verb, wanted.text]);
   useEffect(() => {
     if (!follow) return;
     let timer = 0;
@@ -113,30 +161,28 @@ export function Audit() {
     });
     return () => { stop(); clearTimeout(timer); };
   }, [follow]);
+  useEffect(machinesWatch, []);
   useKeys([{ keys: "/", what: "Search the journal", run: () => document.getElementById("search")?.focus() }]);
-  const set = (name: string, value: string) => {
-    const next: Record<string, string> = { machine, verb, text: wanted, [name]: value.trim() };
-    go(["audit"], Object.fromEntries(Object.entries(next).filter(([, v]) => v)), true);
-  };
-  useEffect(() => {
-    if (wanted !== (query.get("text") ?? "")) set("text", wanted); // a reload searches for it again
-  }, [wanted]);
   const rows = data ?? [];
   return (
     <>
       <div class="bar">
         <h1>Audit</h1>
-        <input id="search" type="search" placeholder="Search" aria-label="Search the journal" value={text}
-          onInput={(e) => setText(e.currentTarget.value)} />
-        <input placeholder="Machine" aria-label="Machine" value={machine} onChange={(e) => set("machine", e.currentTarget.value)} />
-        <input placeholder="Action, such as review" aria-label="Action" value={verb}
-          onChange={(e) => set("verb", e.currentTarget.value)} />
+        <input id="search" type="search" placeholder="Search" aria-label="Search the journal" value={typed.text}
+          onInput={(e) => type({ text: e.currentTarget.value })} />
+        <input placeholder="Machine: name or id" aria-label="Machine" list="audit-machines" value={typed.machine} onInput={(e) => type({ machine: e.currentTarget.value })} />
+        <input placeholder="Action, such as review" aria-label="Action" value={typed.verb} onInput={(e) => type({ verb: e.currentTarget.value })} />
+        <datalist id="audit-machines">
+          {(machines.value ?? []).flatMap((m) => (m.name ? <option key={m.id} value={m.name} /> : []))}
+        </datalist>
         <label><input type="checkbox" checked={follow} onChange={() => setFollow(!follow)} /> Follow</label>
       </div>
       <Verify />
       <Problem error={error} />
-      {!data && !error && <Loading />}
-      {data && rows.length === 0 && <Empty>No record matches.</Empty>}
+      {data === undefined && !error && <Loading />}
+      {data === null && <Empty>No machine has the name or id {shown(wanted.machine)}.</Empty>}
+      {data?.length === 0 && <Empty>No record matches.{wanted.verb && " An action is a whole word, such as review or machine.create."}</Empty>}
+      <Gaps rows={rows} filters={wanted} />
       {rows.length > 0 && <Table label="Records" rows={rows} columns={columns} id={(r) => String(r.seq)} open={show} />}
       {data?.length === TAIL && <Empty>These are the newest {TAIL} records. Search, or name a machine or an action, to see earlier ones.</Empty>}
     </>

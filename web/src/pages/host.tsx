@@ -6,7 +6,7 @@ import { onReturn } from "../events";
 import { Act, Badge, Loading, Problem } from "../ui/basics";
 import { bytes, count, shown, shownText } from "../ui/format";
 import { useLoad } from "../ui/load";
-import { Plot, type Series } from "../ui/plot";
+import { BINARY, Plot, type Series, WHOLE } from "../ui/plot";
 
 interface Status {
   version: string;
@@ -113,14 +113,14 @@ function Plots({ samples }: { samples: Sample[] }) {
   const perSecond = (n: number) => `${bytes(n)}/s`;
   return (
     <div class="plots">
-      <Plot title="Machines" times={times} format={plain} series={[
+      <Plot title="Machines" times={times} format={plain} steps={WHOLE} series={[
         level("running", "carrel_machines", '"running"'), level("paused", "carrel_machines", '"paused"'),
         level("stopped", "carrel_machines", '"stopped"')]} />
-      <Plot title="Commands" times={times} format={plain} series={[level("commands", "carrel_commands")]} />
-      <Plot title="Disk of machines" times={times} format={bytes} series={[level("disk", "carrel_machine_disk_bytes")]} />
-      <Plot title="Network connections" times={times} format={plain}
+      <Plot title="Commands" times={times} format={plain} steps={WHOLE} series={[level("commands", "carrel_commands")]} />
+      <Plot title="Disk of machines" times={times} format={bytes} steps={BINARY} series={[level("disk", "carrel_machine_disk_bytes")]} />
+      <Plot title="Network connections" times={times} format={plain} steps={WHOLE}
         series={[level("connections", "carrel_gate_connections")]} />
-      <Plot title="Network bytes" times={times} format={perSecond} series={[
+      <Plot title="Network bytes" times={times} format={perSecond} steps={BINARY} series={[
         rate("sent", "carrel_gate_bytes_total", '"sent"'), rate("received", "carrel_gate_bytes_total", '"received"')]} />
       <Plot title="Network requests per second" times={times} format={plain} series={[
         rate("allowed", "carrel_gate_crossings_total", '"allowed"'),
@@ -128,6 +128,21 @@ function Plots({ samples }: { samples: Sample[] }) {
     </div>
   );
 }
+
+/** What the host uses for each feature, in words; `carrel doctor` says more, and what to do. */
+const ways: Record<string, string> = {
+  "disk quota": "a project quota of the file system",
+  "disk btrfs": "a btrfs image for each machine",
+  "disk image": "a disk image for each machine",
+  "disk tmpfs": "memory only, without root",
+  "disk none": "none: changes go to a directory without a limit",
+  "images erofs": "images are read-only file systems (erofs)",
+  "images directory": "images are directories",
+  "network steered": "every connection of a machine goes through its network gate",
+  "network proxy": "only programs that use the proxy at 127.0.0.1:3128 have network: see carrel doctor",
+};
+
+const way = (part: string, value = "") => ways[`${part} ${value}`] ?? shown(value);
 
 function Fact({ name, children }: { name: string; children: ComponentChildren }) {
   return <><dt>{name}</dt><dd>{children}</dd></>;
@@ -153,14 +168,15 @@ function Doctor({ status }: { status: Status }) {
         {status.box_error && <Fact name="Boxes"><Badge kind="bad">not available</Badge> {shown(status.box_error)}</Fact>}
         {box && (
           <>
-            <Fact name="Boxes">{box.rootless ? "without root" : "with root"}, cgroup {box.cgroup}</Fact>
-            <Fact name="Files">layers {box.layers}, disk {box.disk}, images {box.images}</Fact>
-            <Fact name="Network">{box.network}</Fact>
+            <Fact name="Boxes">made {box.rootless ? "as a user, without root" : "as root"}; limits by cgroup {box.cgroup}</Fact>
+            <Fact name="Limit of disk">{way("disk", box.disk)}</Fact>
+            <Fact name="Files">layers are mounted {shown(box.layers ?? "")}; {way("images", box.images)}</Fact>
+            <Fact name="Network">{way("network", box.network)}</Fact>
             <Fact name="Limits">
               {missing.length === 0 ? <Badge kind="good">all enforced</Badge> : <Badge kind="warn">not enforced</Badge>} {missing.map(shown).join("; ")}
             </Fact>
             {box.pool && (
-              <Fact name="Ready machines">{box.pool.ready} of {box.pool.ready_wanted} {shown(box.pool.refusal ?? "")} {shown(box.pool.remedy ?? "")}</Fact>
+              <Fact name="Kept ready">{box.pool.ready} of {count(box.pool.ready_wanted, "empty box", "empty boxes")}, for a fast start {shown(box.pool.refusal ?? "")} {shown(box.pool.remedy ?? "")}</Fact>
             )}
           </>
         )}

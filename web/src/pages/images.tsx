@@ -145,7 +145,12 @@ export function Images() {
       </div>
       <Problem error={error} />
       {!rows && !error && <Loading />}
-      {rows?.length === 0 && <Empty>No images. Without one, machines start from this host's own files.</Empty>}
+      {rows?.length === 0 && (
+        <Empty>
+          No images. Without one, machines start from this host's own programs. On the host, <code>carrel image pull debian:12</code> gets
+          one from a registry, and <code>carrel image build DIR</code> makes one from a Dockerfile.
+        </Empty>
+      )}
       {rows && rows.length > 0 && <Table label="Images" rows={rows} columns={columns} id={(i) => i.name} />}
       <Builds />
     </>

@@ -45,9 +45,9 @@ function Put({ kind, name: old, done, close }: PutProps) {
               <option>codex</option>
             </select>
           )
-          : <input required value={name} disabled={!!old} onInput={(e) => setName(e.currentTarget.value)} />}
+          : <input required value={name} disabled={!!old} placeholder="API_KEY" onInput={(e) => setName(e.currentTarget.value)} />}
       </Field>
-      <Field label="Value" hint="Stored encrypted. It is not shown again, not even to you.">
+      <Field label="Value" hint={`${kind === "secrets" ? "At least 8 characters. " : ""}Stored encrypted. It is not shown again, not even to you.`}>
         {kind === "logins"
           ? <textarea required rows={4} autocomplete="off" value={value} onInput={(e) => setValue(e.currentTarget.value)} />
           : <input required type="password" autocomplete="off" minLength={8} value={value}

@@ -33,7 +33,7 @@ export function bytes(n: number | undefined): string {
     n /= 1024;
     unit++;
   }
-  return `${n >= 100 || unit === 0 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
+  return `${n >= 100 || unit === 0 ? Math.round(n) : n.toFixed(1).replace(/\.0$/, "")} ${units[unit]}`;
 }
 
 export function count(n: number, one: string, many = `${one}s`): string {

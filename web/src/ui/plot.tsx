@@ -15,7 +15,11 @@ interface Props {
   series: Series[];
   format: (n: number) => string;
   bars?: boolean;
+  steps?: number[]; // distances between the lines of the scale
 }
+
+export const BINARY = Array.from({ length: 46 }, (_, n) => 2 ** n); // 512 KiB, not 488.3
+export const WHOLE = Array.from({ length: 10 }, (_, n) => [1, 2, 5].map((digit) => digit * 10 ** n)).flat(); // no half machines
 
 const HEIGHT = 150;
 const SPAN_S = 120; // at least
@@ -38,7 +42,7 @@ function options(p: Props, width: number, lib: typeof uPlot): uPlot.Options {
     cursor: { y: false },
     legend: { show: p.series.length > 1 },
     scales: { ...x, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
-    axes: [p.bars ? axis : clock, { ...axis, size: 70, values: (_u, all) => all.map((n) => p.format(n)) }],
+    axes: [p.bars ? axis : clock, { ...axis, size: 70, ...(p.steps ? { incrs: p.steps } : {}), values: (_u, all) => all.map((n) => p.format(n)) }],
     series: [
       {},
       ...p.series.map((s, i) => ({

@@ -10,7 +10,8 @@ import { DiffView } from "../../ui/diff";
 import { ago, bytes, commandLine, count, shown, shownText, time } from "../../ui/format";
 import { useKeys } from "../../ui/keys";
 import { useLoad } from "../../ui/load";
-import { toast } from "../../ui/toast";
+import { sidesOf } from "../../ui/sides";
+import { toast, toastError } from "../../ui/toast";
 import { Family } from "./family";
 import type { PartProps } from "./machine";
 
@@ -113,6 +114,12 @@ function StepChanges({ path, step, steps, sides }: { path: string; step: Step; s
   );
 }
 
+const NO_STEPS: Record<string, string> = {
+  every: "There are no steps yet. A command that changes files makes one when it ends, and so does a file that you save or upload.",
+  risky: "There are no steps yet. This machine takes one by itself only before a risky command. Press Take a step to keep its files as they are now.",
+  manual: "There are no steps yet. This machine takes none by itself: press Take a step to keep its files as they are now.",
+};
+
 function Rewind({ path, step, close }: { path: string; step: Step; close: () => void }) {
   const submit = async () => {
     await api.post(`${path}/rewind`, { step: String(step.number) });
@@ -120,8 +127,9 @@ function Rewind({ path, step, close }: { path: string; step: Step; close: () => 
   };
   return (
     <FormDialog title={`Rewind to step ${step.number}`} action="Rewind" danger submit={submit} close={close}>
-      <p>The files become those of this step, and all processes of the machine end.</p>
-      <p>The present state is kept as a step, so you can come back.</p>
+      <p>The files become those of this step. The present files are kept as a step, so you can come back.</p>
+      <p>All commands, terminals and other processes end: what they have only in memory is lost.</p>
+      <p>Granted directories, volumes and databases outside of the machine do not go back. What it sent over the network stays sent.</p>
       <p class="soft">The same as a command: <code>carrel rewind {step.machine} {step.number}</code></p>
     </FormDialog>
   );
@@ -129,19 +137,27 @@ function Rewind({ path, step, close }: { path: string; step: Step; close: () => 
 
 function Fork({ path, step, close }: { path: string; step: Step | undefined; close: () => void }) {
   const [number, setNumber] = useState("1");
+  const [name, setName] = useState("");
   const submit = async () => {
     const body = { count: Number(number), ...(step && { step: String(step.number) }) };
     const { machines } = await api.post<{ machines: Machine[] }>(`${path}/fork`, body);
     toast(`Made ${count(machines.length, "machine")}.`);
-    if (machines.length === 1) go(["machines", machines[0]!.id]);
-    else go(["machines"]);
+    if (machines.length > 1) return go(["machines"]);
+    const one = machines[0]!.id;
+    if (name.trim()) await api.patch(at`/v1/machines/${one}`, { name: name.trim() }).catch(toastError); // it is there all the same
+    go(["machines", one]);
   };
   return (
     <FormDialog title={step ? `Fork step ${step.number}` : "Fork the present state"} action="Fork" submit={submit} close={close}>
-      <p>New machines start with a copy of these files.</p>
+      <p>{number === "1" ? "A new machine starts" : "New machines start"} with a copy of these files, without processes and granted directories.</p>
       <Field label="Number of machines">
         <input type="number" min="1" max="1000" value={number} onInput={(e) => setNumber(e.currentTarget.value)} />
       </Field>
+      {number === "1" && (
+        <Field label="Name" hint="Optional: without one, its id is shown.">
+          <input value={name} maxLength={63} onInput={(e) => setName(e.currentTarget.value)} />
+        </Field>
+      )}
     </FormDialog>
   );
 }
@@ -192,7 +208,7 @@ function StepRow({ step, picked, pick }: { step: Step; picked: boolean; pick: ()
 
 export function Timeline({ machine, path }: PartProps) {
   const [picked, setPicked] = useState<number>();
-  const [sides, setSides] = useState(false);
+  const [sides, turn] = sidesOf(false);
   const { data: steps, error } = useLoad(
     () => listAll<Step>(at`/v1/machines/${machine.id}/steps`, "steps", { limit: 1000 }),
     [machine.id],
@@ -217,7 +233,7 @@ export function Timeline({ machine, path }: PartProps) {
     { keys: "f", what: "Fork the step", run: () => step?.restorable && fork() },
     { keys: "n", what: "Name the step", run: rename },
     { keys: "s", what: "Take a step", run: take },
-    { keys: "d", what: "Diff in one or two columns", run: () => setSides(!sides) },
+    { keys: "d", what: "Diff in one or two columns", run: turn },
   ]);
   return (
     <>
@@ -227,10 +243,10 @@ export function Timeline({ machine, path }: PartProps) {
           Fork now
         </button>
         <span class="space" />
-        <label><input type="checkbox" checked={sides} onChange={() => setSides(!sides)} /> Side by side</label>
+        <label><input type="checkbox" checked={sides} onChange={turn} /> Side by side</label>
       </div>
       <Problem error={error} />
-      {steps?.length === 0 && <Empty>There are no steps yet. Each command that changes files makes one.</Empty>}
+      {steps?.length === 0 && <Empty>{NO_STEPS[machine.steps ?? "every"] ?? NO_STEPS.every}</Empty>}
       {steps && step && (
         <div class="timeline">
           <div>
