@@ -1,4 +1,4 @@
-"""Every route of the control plane, from src/api/e2b/e2b.c: what a wrong key and the key of another owner get, and that nothing is lost."""
+"""Every route of the control plane, from src/api/e2b/e2b.c: what a wrong key, a key that may only read and the key of another owner get, and that nothing is lost."""
 import json
 import pathlib
 import re
@@ -8,7 +8,7 @@ import pytest
 
 from base_image import lend_base
 from carrel import ROOTLESS
-from e2b_client import E2b, machine_of
+from e2b_client import E2b, machine_of, status_of
 from test_templates import ask, begin, ended, run
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
@@ -16,6 +16,8 @@ ROUTES = re.findall(r'^ {4}\{"([A-Z]+)", "(/[^"]*)",', (TOP / "src/api/e2b/e2b.c
 # What a stranger gets from routes that name nothing of another owner.
 LISTS = {("GET", path): nothing for path, nothing in
          (("/v2/sandboxes", []), ("/sandboxes", []), ("/snapshots", []), ("/volumes", []), ("/templates", []), ("/sandboxes/metrics", {"sandboxes": {}}))}
+# They give a right to change something: the access token of a sandbox, and an address to upload to.
+GIVE = {"/sandboxes/{}", "/templates/{}/files/{}"}
 MAKE = {("POST", path) for path in ("/v2/sandboxes", "/sandboxes", "/volumes", "/v3/templates")}
 
 
@@ -80,6 +82,21 @@ def test_a_wrong_key_gets_nothing_from_any_route(server, e2b, owned):
             assert is_refusal(asked(E2b(e2b.url.geturl(), key), method, filled(path, owned)), 401), (method, path)
         if method == "GET":
             assert e2b.send(method, filled(path, owned))[0] in (200, 201), path
+    assert state(e2b, server, owned) == before
+
+
+def test_a_key_that_may_only_read_changes_nothing(server, e2b, owned):
+    """The control: each route that it may not use is used by other tests with a whole key, and it reads what it may read."""
+    reader = E2b(e2b.url.geturl(), server.post("/v1/tokens", {"scopes": ["read"]})["secret"])
+    before = state(e2b, server, owned)
+    for method, path in ROUTES:
+        answer = asked(reader, method, filled(path, owned))
+        if method == "GET" and path not in GIVE:
+            assert answer[0] == 200 or (path == "/volumes/{}" and ROOTLESS), path
+        else:
+            assert is_refusal(answer, 403), (method, path, answer[0], answer[2])
+    for _ in range(9):  # as many as push out a build that waits
+        assert status_of(ask, reader, "other") == 403
     assert state(e2b, server, owned) == before
 
 

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "io/http_uri.h"
 #include "service/net/expose.h"
+#include "service/rights.h"
 #include "service/tickets.h"
 #include "service/tokens.h"
 
@@ -73,42 +74,43 @@ size_t e2b_face_busy(const struct e2b_face *f) {
 /* ---- routes ---- */
 
 static const struct e2b_route e2b_routes[] = {
-    {"POST", "/v2/sandboxes", &e2b_create_schema, e2b_create, E2B_NONE},
-    {"POST", "/sandboxes", &e2b_create_schema, e2b_create, E2B_NONE},
-    {"GET", "/v2/sandboxes", NULL, e2b_list, E2B_NONE},
-    {"GET", "/sandboxes", NULL, e2b_list, E2B_NONE},
-    {"GET", "/sandboxes/metrics", NULL, e2b_metrics_many, E2B_NONE},
-    {"GET", "/sandboxes/{}", NULL, e2b_info, E2B_SANDBOX},
-    {"DELETE", "/sandboxes/{}", NULL, e2b_kill, E2B_SANDBOX},
-    {"POST", "/sandboxes/{}/timeout", &e2b_timeout_schema, e2b_timeout, E2B_SANDBOX},
-    {"POST", "/sandboxes/{}/refreshes", &e2b_timeout_schema, e2b_refresh, E2B_SANDBOX},
-    {"POST", "/sandboxes/{}/pause", &e2b_timeout_schema, e2b_pause, E2B_SANDBOX},
-    {"POST", "/v2/sandboxes/{}/connect", &e2b_timeout_schema, e2b_connect, E2B_SANDBOX},
-    {"POST", "/sandboxes/{}/connect", &e2b_timeout_schema, e2b_connect, E2B_SANDBOX},
-    {"POST", "/sandboxes/{}/resume", &e2b_timeout_schema, e2b_connect, E2B_SANDBOX},
-    {"POST", "/sandboxes/{}/snapshots", &e2b_snapshot_schema, e2b_snapshot, E2B_SANDBOX},
-    {"POST", "/sandboxes/{}/fork", &e2b_fork_schema, e2b_fork, E2B_SANDBOX},
-    {"PUT", "/sandboxes/{}/network", &e2b_network_schema, e2b_network_put, E2B_SANDBOX},
-    {"GET", "/sandboxes/{}/metrics", NULL, e2b_metrics, E2B_SANDBOX},
-    {"GET", "/sandboxes/{}/logs", NULL, e2b_logs_v1, E2B_SANDBOX},
-    {"GET", "/v2/sandboxes/{}/logs", NULL, e2b_logs, E2B_SANDBOX},
-    {"GET", "/snapshots", NULL, e2b_snapshots, E2B_NONE},
-    {"GET", "/volumes", NULL, e2b_volumes, E2B_NONE},
-    {"POST", "/volumes", &e2b_volume_schema, e2b_volume_create, E2B_NONE},
-    {"GET", "/volumes/{}", NULL, e2b_volume_show, E2B_NONE},
-    {"DELETE", "/volumes/{}", NULL, e2b_volume_delete, E2B_NONE},
-    {"POST", "/v3/templates", &e2b_build_schema, e2b_build_request, E2B_NONE},
-    {"POST", "/v2/templates/{}/builds/{}", &e2b_build_start_schema, e2b_build_start, E2B_NONE},
-    {"GET", "/templates/{}/builds/{}/status", NULL, e2b_build_status, E2B_NONE},
-    {"GET", "/templates/{}/builds/{}/logs", NULL, e2b_build_logs, E2B_NONE},
-    {"GET", "/templates/{}/files/{}", NULL, e2b_build_files, E2B_NONE},
-    {"POST", "/templates/tags", &e2b_tags_schema, e2b_tags_assign, E2B_NONE},
-    {"DELETE", "/templates/tags", &e2b_untag_schema, e2b_tags_remove, E2B_NONE},
-    {"GET", "/templates/aliases/{}", NULL, e2b_template_alias, E2B_NONE},
-    {"GET", "/templates/{}/tags", NULL, e2b_tags_list, E2B_NONE},
-    {"GET", "/templates", NULL, e2b_templates_list, E2B_NONE},
-    {"GET", "/templates/{}", NULL, e2b_template_show, E2B_NONE},
-    {"DELETE", "/templates/{}", NULL, e2b_template_delete, E2B_TEMPLATE},
+    {"POST", "/v2/sandboxes", SCOPE_RUN, &e2b_create_schema, e2b_create, E2B_NONE},
+    {"POST", "/sandboxes", SCOPE_RUN, &e2b_create_schema, e2b_create, E2B_NONE},
+    {"GET", "/v2/sandboxes", SCOPE_READ, NULL, e2b_list, E2B_NONE},
+    {"GET", "/sandboxes", SCOPE_READ, NULL, e2b_list, E2B_NONE},
+    {"GET", "/sandboxes/metrics", SCOPE_READ, NULL, e2b_metrics_many, E2B_NONE},
+    {"GET", "/sandboxes/{}", SCOPE_RUN, NULL, e2b_info, E2B_SANDBOX},
+    {"DELETE", "/sandboxes/{}", SCOPE_RUN, NULL, e2b_kill, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/timeout", SCOPE_RUN, &e2b_timeout_schema, e2b_timeout, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/refreshes", SCOPE_RUN, &e2b_timeout_schema, e2b_refresh, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/pause", SCOPE_RUN, &e2b_timeout_schema, e2b_pause, E2B_SANDBOX},
+    {"POST", "/v2/sandboxes/{}/connect", SCOPE_RUN, &e2b_timeout_schema, e2b_connect, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/connect", SCOPE_RUN, &e2b_timeout_schema, e2b_connect, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/resume", SCOPE_RUN, &e2b_timeout_schema, e2b_connect, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/snapshots", SCOPE_RUN, &e2b_snapshot_schema, e2b_snapshot, E2B_SANDBOX},
+    {"POST", "/sandboxes/{}/fork", SCOPE_RUN, &e2b_fork_schema, e2b_fork, E2B_SANDBOX},
+    {"PUT", "/sandboxes/{}/network", SCOPE_RUN, &e2b_network_schema, e2b_network_put, E2B_SANDBOX},
+    {"GET", "/sandboxes/{}/metrics", SCOPE_READ, NULL, e2b_metrics, E2B_SANDBOX},
+    {"GET", "/sandboxes/{}/logs", SCOPE_READ, NULL, e2b_logs_v1, E2B_SANDBOX},
+    {"GET", "/v2/sandboxes/{}/logs", SCOPE_READ, NULL, e2b_logs, E2B_SANDBOX},
+    {"GET", "/snapshots", SCOPE_READ, NULL, e2b_snapshots, E2B_NONE},
+    {"GET", "/volumes", SCOPE_READ, NULL, e2b_volumes, E2B_NONE},
+    {"POST", "/volumes", SCOPE_RUN, &e2b_volume_schema, e2b_volume_create, E2B_NONE},
+    {"GET", "/volumes/{}", SCOPE_READ, NULL, e2b_volume_show, E2B_NONE},
+    {"DELETE", "/volumes/{}", SCOPE_RUN, NULL, e2b_volume_delete, E2B_NONE},
+    {"POST", "/v3/templates", SCOPE_RUN, &e2b_build_schema, e2b_build_request, E2B_NONE},
+    {"POST", "/v2/templates/{}/builds/{}", SCOPE_RUN, &e2b_build_start_schema, e2b_build_start,
+     E2B_NONE},
+    {"GET", "/templates/{}/builds/{}/status", SCOPE_READ, NULL, e2b_build_status, E2B_NONE},
+    {"GET", "/templates/{}/builds/{}/logs", SCOPE_READ, NULL, e2b_build_logs, E2B_NONE},
+    {"GET", "/templates/{}/files/{}", SCOPE_RUN, NULL, e2b_build_files, E2B_NONE},
+    {"POST", "/templates/tags", SCOPE_RUN, &e2b_tags_schema, e2b_tags_assign, E2B_NONE},
+    {"DELETE", "/templates/tags", SCOPE_RUN, &e2b_untag_schema, e2b_tags_remove, E2B_NONE},
+    {"GET", "/templates/aliases/{}", SCOPE_READ, NULL, e2b_template_alias, E2B_NONE},
+    {"GET", "/templates/{}/tags", SCOPE_READ, NULL, e2b_tags_list, E2B_NONE},
+    {"GET", "/templates", SCOPE_READ, NULL, e2b_templates_list, E2B_NONE},
+    {"GET", "/templates/{}", SCOPE_READ, NULL, e2b_template_show, E2B_NONE},
+    {"DELETE", "/templates/{}", SCOPE_RUN, NULL, e2b_template_delete, E2B_TEMPLATE},
 };
 
 static bool path_fits(const char *pattern, struct http_text path, struct http_text ret_params[2]) {
@@ -322,6 +324,10 @@ static void take_route(struct e2b_face *f, struct http_exchange *x, const struct
     struct err err;
     if (authenticate(f, x, &who, &err) < 0) {
         reply_error(x, err.code == ERR_DENIED ? 401 : api_status_of(err.code), &err);
+        return;
+    }
+    if (allow(&who, route->scope, &err) < 0) {
+        reply_error(x, 403, &err);
         return;
     }
     struct e2b_call *c = xnew(struct e2b_call);

@@ -22,6 +22,7 @@ struct histories;
 
 struct e2b_route {
     const char *method, *path;          /* "{}" is a parameter; there are two at most */
+    enum token_scope scope;             /* that the key needs */
     const struct schema *request;       /* NULL: the body is ignored */
     void (*handle)(struct e2b_call *c); /* ends the call exactly once, now or later */
     enum e2b_object object;             /* what of the caller the parameter must name */
