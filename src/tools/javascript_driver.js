@@ -95,7 +95,8 @@ function live(stream, name) {
   }
 }
 
-const child = spawn(process.execPath, ['--no-warnings', '-e', CHILD], {
+// In a function, because code would otherwise see its names and could not declare the same ones.
+const child = spawn(process.execPath, ['--no-warnings', '-e', `(() => {${CHILD}\n})()`], {
   stdio: ['ignore', 'pipe', 'pipe', 'pipe', 'pipe', 'pipe'],
   detached: true,
 })

@@ -173,6 +173,7 @@ class Interpreter:
         self.running = False
         self.shown = None
         self.bash = None
+        self.loop = None
         module = types.ModuleType("__main__")
         sys.modules["__main__"] = module
         sys.argv = [""]
@@ -221,6 +222,23 @@ class Interpreter:
         linecache.cache[name] = len(code), None, code.splitlines(True), name
         return tree
 
+    def execute(self, tree, name, mode):
+        """Runs a part of the code. It may have `await` at the top, as in notebooks: the loop stays."""
+        import ast
+        code = compile(tree, name, mode, getattr(ast, "PyCF_ALLOW_TOP_LEVEL_AWAIT", 0))
+        if not code.co_flags & 0x80:  # inspect.CO_COROUTINE; the import would be slow
+            return eval(code, self.names)
+        import asyncio
+        if not self.loop or self.loop.is_closed():
+            self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        task = self.loop.create_task(eval(code, self.names))
+        try:
+            self.loop.run_until_complete(asyncio.wait([task]))
+        finally:
+            task.cancel()  # only if it was interrupted
+        return task.result()
+
     def evaluate(self, code):
         import ast
         import linecache
@@ -231,10 +249,10 @@ class Interpreter:
         tree = self.parse(code, name)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         for statement in tree.body:
-            exec(compile(ast.Module([statement], []), name, "exec"), self.names)
+            self.execute(ast.Module([statement], []), name, "exec")
             self.show_figures_at_once()
         if last:
-            value = eval(compile(ast.Expression(last.value), name, "eval"), self.names)
+            value = self.execute(ast.Expression(last.value), name, "eval")
             if value is not None:
                 self.names["_"] = value
                 self.shown.show(value, main=True)

@@ -1,11 +1,13 @@
 """The code interpreter over the wire: what the SDK does not send, and programs that mean harm."""
 import http.client
 import json
+import re
 import time
 
 import pytest
 
 import patience
+from carrel import TOP
 
 
 class Code:
@@ -90,6 +92,30 @@ def test_bash_keeps_its_variables(code):
     assert any(c["id"] == "bash" for c in json.loads(code.send("GET", "/contexts")[1]))
 
 
+def test_python_awaits_at_the_top(code):
+    assert code.text("import asyncio\nx = await asyncio.sleep(0.01, 5)\nx + 1") == "6"
+    assert code.text("async def f(): return [i async for i in g()]\nasync def g(): yield 7\nawait f()") == "[7]"
+    assert code.text("t = asyncio.create_task(asyncio.sleep(0.01, 'goes on'))") != "goes on"  # no loop runs: the control
+    code.run("async def later():\n    global t\n    t = asyncio.create_task(asyncio.sleep(0.01, 'goes on'))\nawait later()")
+    assert code.text("await t") == "goes on"  # in the same loop
+    assert code.text("asyncio.run(asyncio.sleep(0.01, 8))") == "8"
+    error = next(line for line in code.run("async def bad(): 1 / 0\nawait bad()") if line["type"] == "error")
+    assert error["name"] == "ZeroDivisionError"
+    assert "asyncio" not in error["traceback"] and "in bad" in error["traceback"], error
+
+
+def test_javascript_has_all_names_for_itself(code):
+    """Whatever our own program calls its parts: code can declare the same, and changes nothing of it."""
+    source = (TOP / "src/tools/javascript_child.js").read_text()
+    names = set(re.findall(r"^(?:const|let|function|async function) (\w+)", source, re.M)) | {"fs", "createRequire", "REQUESTS"}
+    assert {"send", "queue", "channel", "console_"} < names
+    seen = code.text(" + ".join(f"typeof {name}" for name in sorted(names - {"fs", "net", "repl", "util"})), language="javascript")
+    assert seen == "undefined" * (len(names) - 4)
+    for name in sorted(names):
+        assert code.text(f"let {name} = 5; {name}", language="javascript") == "5", name
+    assert code.text("const files = require('fs'); files.existsSync('/etc')", language="javascript") == "true"
+
+
 def test_contexts_are_limited(code):
     made = [code.send("POST", "/contexts", {})[0] for _ in range(17)]
     assert made == [200] * 16 + [429]
@@ -141,7 +167,8 @@ def test_code_that_ignores_the_interruption_is_killed(code):
 
 def test_endless_output_waits_for_its_reader(code, e2b):
     headers = {**code.headers, "E2b-Sandbox-Port": "49983"}
-    printed = "n = 0\nwhile True:\n    print('x' * 1000)\n    n += 1\n    open('/tmp/n', 'w').write(str(n))"
+    printed = ("import os\nn = 0\nwhile True:\n    print('x' * 1000)\n    n += 1\n"
+               "    with open('/tmp/m', 'w') as f: f.write(str(n))\n    os.replace('/tmp/m', '/tmp/n')")
     c = code.open({"code": printed})
     answer = c.getresponse()
     assert answer.status == 200 and b"number_of_executions" in answer.readline()
