@@ -26,7 +26,7 @@ struct run_options {
     struct option_list net;
     struct handed_options handed;
     const char *models;
-    const char *image;
+    const char *kind, *image;
     bool apply, keep, rm;
 };
 
@@ -37,6 +37,7 @@ const struct option_row run_rows[] = {
      "afterwards show the changed files, ask, and copy them back to the host"},
     {0, "keep", NULL, OPTION_FLAG, AT(keep), "keep the machine and print its id"},
     {0, "rm", NULL, OPTION_FLAG, AT(rm), "delete the machine afterwards (the default)"},
+    {0, "kind", "box|vm", OPTION_TEXT, AT(kind), "kind of machine (default: box)"},
     {0, "image", "IMAGE", OPTION_TEXT, AT(image),
      "image to start from, and whose command to run if none is given (default: host)"},
     SPEC_OPTIONS(struct run_options, spec),
@@ -89,6 +90,8 @@ static int run_describe(struct run *r, struct err *err) {
     jot_object(&j, NULL);
     if (r->o.keep) /* a repeated request creates no second machine */
         jot_string(&j, "key", id_new('k').text);
+    if (r->o.kind)
+        jot_string(&j, "kind", r->o.kind);
     if (r->o.image)
         jot_string(&j, "image", r->o.image);
     if (spec_put(&j, &r->o.spec, &r->grants, &r->plan, err) < 0 ||

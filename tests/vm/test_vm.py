@@ -21,6 +21,13 @@ def test_commands_run_below_a_kernel_of_their_own(daemon, vm):
     assert daemon.get(f"/v1/machines/{vm}")["kind"] == "vm"
 
 
+def test_carrel_run_makes_a_vm(daemon, vm):
+    done = subprocess.run([PROGRAM, "run", "--kind", "vm", "--", "uname", "-r"], env=daemon.env, stdin=subprocess.DEVNULL, capture_output=True)
+    assert done.stdout.decode() == daemon.exec(vm, "uname -r")["stdout"] != os.uname().release + "\n", done
+    done = subprocess.run([PROGRAM, "run", "--kind", "boat", "--", "true"], env=daemon.env, stdin=subprocess.DEVNULL, capture_output=True)
+    assert done.returncode == 125 and b"--kind boat: must be box or vm" in done.stderr, done
+
+
 def test_output_is_complete_when_a_command_ends(daemon, vm):
     for size in (1, 70000, 1000000):
         x = daemon.exec(vm, f"head -c {size} /dev/zero | tr '\\0' x; echo end >&2")
