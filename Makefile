@@ -125,6 +125,11 @@ test-vm-cross:
 	@VM_ARCH=$(if $(filter aarch64,$(shell uname -m)),x86_64,aarch64) \
 		$(MAKE) --no-print-directory test-vm BUILD=build-cross
 
+# The suites of machines, gate and security with vms in the place of boxes, which takes hours without KVM. A part:
+# make test-kind-vm SUITES='tests/gate/test_attacks.py -k refused'
+test-kind-vm: setup-test all
+	@scripts/test-kind-vm $(BUILD) $(SUITES)
+
 # The agents of `carrel agent`, downloaded once (about 700 MB), with a scripted model.
 test-agents: setup-test setup-screen all
 	@CARREL_BUILD=$(abspath $(BUILD)) scripts/run-pytest tests/agent/real_agents.py tests/agent/real_budget.py tests/agent/real_logins.py
@@ -200,4 +205,4 @@ uninstall: setup-build $(BUILD)/build.ninja
 clean:
 	@rm -rf build build-*
 
-.PHONY: all test test-all test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-agents test-images test-upgrade test-console web screenshots sdk deb test-deb container test-container dist lint format install uninstall clean
+.PHONY: all test test-all test-busy demo diff30 asc cell-guests bench asan valgrind cross cross-root fuzz soak storm storm-faults mutate crowd test-vm test-vm-cross test-kind-vm test-agents test-images test-upgrade test-console web screenshots sdk deb test-deb container test-container dist lint format install uninstall clean

@@ -16,6 +16,7 @@ import time
 import host_image
 from host_image import remove
 from host_state import HostState
+from kinds import words_with_kind
 from patience import PATIENCE, clock
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
@@ -55,7 +56,7 @@ class Carrel:
             self.env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"]
 
     def popen(self, *args, env=(), **kw):
-        return subprocess.Popen([PROGRAM, *map(str, args)], env={**self.env, **dict(env)}, **kw)
+        return subprocess.Popen([PROGRAM, *words_with_kind(args)], env={**self.env, **dict(env)}, **kw)
 
     def __call__(self, *args, stdin=None, env=(), timeout=LIMIT_S, **kw):
         """Runs `carrel ARGS`; stdin are bytes for a pipe, or None for /dev/null."""
@@ -64,7 +65,7 @@ class Carrel:
         source = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
         if hasattr(stdin, "fileno"):
             source = {"stdin": stdin}
-        done = subprocess.run([PROGRAM, *map(str, args)], env={**self.env, **dict(env)}, timeout=timeout * PATIENCE,
+        done = subprocess.run([PROGRAM, *words_with_kind(args)], env={**self.env, **dict(env)}, timeout=timeout * PATIENCE,
                               **source, **kw)
         if PATIENCE > 1 and isinstance(done.stderr, bytes):  # what only a slow host says
             done.stderr = done.stderr.removeprefix(b"carrel: preparing this host for its first machine...\n")

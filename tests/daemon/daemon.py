@@ -21,7 +21,8 @@ from carrel import BUILD, ROOTLESS, signal_all, stop_spawner  # noqa: E402
 import host_image  # noqa: E402
 from host_image import remove  # noqa: E402
 from host_state import HostState, sub_ids  # noqa: E402
-from patience import clock  # noqa: E402
+from kinds import with_kernel, with_kind  # noqa: E402
+from patience import PATIENCE, clock  # noqa: E402
 
 DAEMON = str(BUILD / "libexec/carrel-daemon")
 START_S = 60
@@ -40,7 +41,7 @@ def stopped(pids):
 
 class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path, timeout=60):
-        super().__init__("carrel", timeout=timeout)
+        super().__init__("carrel", timeout=timeout * PATIENCE)
         self.path = path
 
     def connect(self):
@@ -65,6 +66,8 @@ class Client:
 
     def request(self, method, target, body=None, headers=(), raw=False, connection=None, **query):
         """The status and the answer: JSON, or bytes with raw. Refusals are raised."""
+        if (method, target) == ("POST", "/v1/machines") and isinstance(body, dict):
+            body = with_kind(body)
         if query:
             target += "?" + urllib.parse.urlencode(query)
         data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
@@ -235,7 +238,7 @@ class Daemon(Client):
             path.mkdir(mode=0o700)
         self.furnish()
         self.conf = self.dir / "carrel.conf"
-        self.conf.write_text(with_own_ingress(conf or ""))
+        self.conf.write_text(with_kernel(with_own_ingress(conf or ""), BUILD))
         self.options = list(options)
         self.lent_fds = []  # descriptors of ours that it has open beside its own
         self.env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.dir), "LANG": "C.UTF-8",
@@ -345,7 +348,7 @@ class Daemon(Client):
         """POSTs with descriptors beside it."""
         c = UnixConnection(self.socket)
         c.connect()
-        body = json.dumps(fields).encode()
+        body = json.dumps(with_kind(fields) if target == "/v1/machines" else fields).encode()
         head = (f"POST {target} HTTP/1.1\r\nHost: carrel\r\nContent-Length: {len(body)}\r\n"
                 f"Carrel-Fds: {len(descriptors)}\r\n\r\n").encode()
         c.sock.sendmsg([head + body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])

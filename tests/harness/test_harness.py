@@ -341,3 +341,14 @@ def test_busy_ends_all_its_processes_on_a_signal(tmp_path, number, status):
     process.send_signal(number)
     process.communicate(timeout=120)
     assert (process.returncode, having(mark), list(tmp_path.iterdir())) == (status, [], [])
+
+
+def test_each_row_of_the_skips_of_vms_names_a_test_and_a_reason():
+    for line in (TOP / "tests/vm_skips.txt").read_text().splitlines():
+        if not line or line.startswith("#"):
+            continue
+        pattern, reason = line.split(None, 1)
+        path, _, name = pattern.partition("::")
+        assert len(reason) > 10, line
+        text = (TOP / "tests" / path).read_text()
+        assert not name or re.search(rf"^def {name.split('[')[0].rstrip('*')}", text, re.M), line

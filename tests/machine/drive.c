@@ -130,10 +130,20 @@ static struct machine_limits limits_of(char **words) {
                                    .disk_bytes = number(words, "disk")};
 }
 
+/* vm=KERNEL: the machine is a vm; vm= alone: with a kernel of the host. */
+static const struct machine_vm *vm_of(char **words, struct machine_vm *vm) {
+    const char *kernel = word(words, "vm");
+    *vm =
+        (struct machine_vm){.hostname = "vm", .kernel = kernel, .mem_bytes = number(words, "mem")};
+    return kernel ? vm : NULL;
+}
+
 static void do_create(struct ask *a, struct machine *m, char **words) {
     (void)m;
+    struct machine_vm vm;
     struct machine_spec spec = {.id = a->id,
                                 .image = "host",
+                                .vm = vm_of(words, &vm),
                                 .limits = limits_of(words),
                                 .deadline_ms = number(words, "deadline"),
                                 .linger = number(words, "linger"),
@@ -143,8 +153,9 @@ static void do_create(struct ask *a, struct machine *m, char **words) {
 }
 
 static void do_adopt(struct ask *a, struct machine *m, char **words) {
-    (void)m, (void)words;
-    box_driver.adopt(a->d->host, a->id, NULL, made, a);
+    (void)m;
+    struct machine_vm vm;
+    box_driver.adopt(a->d->host, a->id, vm_of(words, &vm), made, a);
 }
 
 static void do_destroy(struct ask *a, struct machine *m, char **words) {

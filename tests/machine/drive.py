@@ -7,6 +7,7 @@ import subprocess
 import threading
 
 from carrel import BUILD
+from kinds import KIND, kernel
 from patience import PATIENCE
 
 
@@ -44,6 +45,8 @@ class Drive:
     def ask(self, verb, *words):
         """The request's number, at once."""
         self.next += 1
+        if KIND == "vm" and verb in ("create", "adopt"):
+            words += (f"vm={kernel(BUILD)}",)
         words = [str(word).replace(" ", "\x1f") for word in (self.next, verb, *words)]
         self.process.stdin.write(" ".join(words) + "\n")
         return self.next

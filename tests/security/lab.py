@@ -17,6 +17,7 @@ from carrel import signal_all, stop_daemon  # noqa: E402
 import host_image  # noqa: E402
 from guestlink import Link  # noqa: E402
 from host_state import HostState, read, sub_ids  # noqa: E402, F401
+from kinds import words_with_kind  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
@@ -61,14 +62,14 @@ class Lab:
             self.env["CARREL_WEAKEN"] = weak
 
     def popen(self, *args, **kw):
-        return subprocess.Popen([self.program, *map(str, args)], env=self.env, **kw)
+        return subprocess.Popen([self.program, *words_with_kind(args)], env=self.env, **kw)
 
     def __call__(self, *args, input=None, timeout=60, **kw):
         kw.setdefault("stdout", subprocess.PIPE)
         kw.setdefault("stderr", subprocess.PIPE)
         if input is None:
             kw.setdefault("stdin", subprocess.DEVNULL)
-        return subprocess.run([self.program, *map(str, args)], env=self.env, input=input, timeout=timeout * PATIENCE, **kw)
+        return subprocess.run([self.program, *words_with_kind(args)], env=self.env, input=input, timeout=timeout * PATIENCE, **kw)
 
     def run(self, *args, **kw):
         return self("run", *args, **kw)
