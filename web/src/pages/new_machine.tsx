@@ -64,7 +64,9 @@ export function NewMachine({ close }: { close: () => void }) {
   };
   return (
     <FormDialog title="New machine" action="Create" submit={submit} close={close}>
-      <Field label="Name"><input value={wish.name} onInput={set("name")} autofocus /></Field>
+      <Field label="Name" hint="letters, digits, hyphens, dots and underscores; empty: it is known by its id">
+        <input value={wish.name} onInput={set("name")} autofocus />
+      </Field>
       <Field label="Kind">
         <select value={wish.kind} onChange={set("kind")}>
           <option value="box">box: Linux programs</option>
@@ -76,8 +78,8 @@ export function NewMachine({ close }: { close: () => void }) {
           {[...new Set(names)].map((name) => <option key={name} value={name}>{name}</option>)}
         </select>
       </Field>
-      <Field label="Memory" hint="such as 512M or 4G"><input value={wish.mem} onInput={set("mem")} /></Field>
-      <Field label="Processors"><input type="number" min="0" step="any" value={wish.cpus} onInput={set("cpus")} /></Field>
+      <Field label="Memory" hint="at most, such as 512M or 4G; empty: 2G, or the default of carrel.conf"><input value={wish.mem} onInput={set("mem")} /></Field>
+      <Field label="Processors" hint="at most, such as 0.5 or 2; empty: no limit"><input type="number" min="0" step="any" value={wish.cpus} onInput={set("cpus")} /></Field>
       <Field label="Delete after" hint="such as 30m or 8h; empty: never"><input value={wish.ttl} onInput={set("ttl")} /></Field>
       <Field label="Directory" hint="of this host, granted as a copy; it must be below a root of carrel.conf">
         <input value={wish.dir} onInput={set("dir")} placeholder="/srv/projects/shop" />

@@ -29,11 +29,17 @@ function token(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+/** From the first sample to the newest one. Of a single sample, uPlot would make a whole day. */
+function spanOf({ data: [times] }: uPlot): [number, number] {
+  const newest = times?.at(-1) ?? 0;
+  return [Math.min(times?.[0] ?? 0, newest - SPAN_S), newest];
+}
+
 function options(p: Props, width: number, lib: typeof uPlot): uPlot.Options {
   const axis = { stroke: token("--soft"), grid: { stroke: token("--line"), width: 1 }, ticks: { show: false } };
   // A short time would fill the whole width, and its axis would have milliseconds.
   const clock = { ...axis, values: (_u: uPlot, all: number[]) => all.map((t) => new Date(t * 1000).toLocaleTimeString()), space: 90 };
-  const x: uPlot.Scales = p.bars ? {} : { x: { range: (_u: uPlot, min: number, max: number): [number, number] => [Math.min(min, max - SPAN_S), max] } };
+  const x: uPlot.Scales = p.bars ? {} : { x: { range: spanOf } };
   const paths = p.bars ? { paths: lib.paths.bars!({ size: [0.7, 60] }), points: { show: false } } : {};
   return {
     width,

@@ -35,6 +35,12 @@ function SecretForm({ path, done, close }: { path: string; done: () => void; clo
   );
 }
 
+const modes: Record<string, string> = {
+  ro: "read-only",
+  cow: "copy-on-write: changes stay in the machine",
+  rw: "read and write",
+};
+
 export function Grants({ machine, path }: PartProps) {
   const { data, error, reload } = useLoad(
     (signal) => api.get<{ grants: Grant[]; warnings?: string }>(`${path}/grants`, {}, signal),
@@ -65,7 +71,7 @@ export function Grants({ machine, path }: PartProps) {
             <li key={g.id}>
               <Badge kind="">{g.kind}</Badge>
               <span class="mono clip">{shown(g.what)}{g.at && g.at !== g.what ? ` → ${shown(g.at)}` : ""}</span>
-              <span class="soft">{[g.mode, g.expires_ms && `until ${time(g.expires_ms)}`].filter(Boolean).join(", ")}</span>
+              <span class="soft">{[modes[g.mode ?? ""] ?? g.mode, g.expires_ms && `until ${time(g.expires_ms)}`].filter(Boolean).join(", ")}</span>
               <span class="space" />
               <Act class="quiet" title={`Revoke ${g.id}`} run={() => revoke(g)}>Revoke</Act>
             </li>
