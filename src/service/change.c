@@ -133,19 +133,21 @@ static void settled_then(void *arg, const struct err *err) {
 
 /*
  * A copy of a running machine freezes it for a moment, and a new daemon ends the box that a pause
- * or a sleep of the daemon before left behind. Requests wait for that instead of being refused.
+ * or a sleep of the daemon before left behind. Requests wait for that instead of being refused, and
+ * those of some callers for every operation.
  */
 static bool comes_later(struct service *s, const struct caller *who, const char *ref,
                         change_verb *verb, service_machine_fn *done, void *arg) {
     struct err err;
     struct live *l = live_find(s, who, ref, LIVE_ANY, &err);
-    if (!l || !(l->left_box || steps_copy_runs(l)))
+    bool joins = l && (l->left_box || (who->waits && l->changing && !l->ending));
+    if (!joins && !(l && steps_copy_runs(l)))
         return false;
     struct later *w = xnew(struct later);
     *w = (struct later){s, *who, "", verb, done, arg};
     snprintf(w->machine, sizeof(w->machine), "%s", l->row.id);
-    if (l->left_box) {
-        rest_join(l, settled_then, w);
+    if (joins) {
+        (verb == service_destroy ? rest_join_first : rest_join)(l, settled_then, w);
         return true;
     }
     if (barrier_wait(l, now_then, w))

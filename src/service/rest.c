@@ -86,11 +86,31 @@ static void rest_add(struct rest_wait *w) {
     *last = w;
 }
 
-void rest_join(struct live *l, service_done_fn *go, void *arg) {
+static struct rest_wait *rest_new(struct live *l, service_done_fn *go, void *arg) {
     struct rest_wait *w = xnew(struct rest_wait);
     *w = (struct rest_wait){.live = l, .go = go, .arg = arg};
     live_ref(l);
-    rest_add(w);
+    return w;
+}
+
+void rest_join(struct live *l, service_done_fn *go, void *arg) {
+    rest_add(rest_new(l, go, arg));
+}
+
+void rest_join_first(struct live *l, service_done_fn *go, void *arg) {
+    struct rest_wait *w = rest_new(l, go, arg);
+    w->next = l->rest;
+    l->rest = w;
+}
+
+bool service_wait(struct service *s, const struct caller *who, const char *ref, service_done_fn *go,
+                  void *arg) {
+    struct err err;
+    struct live *l = live_find(s, who, ref, LIVE_ANY, &err);
+    if (!l || !l->changing || l->ending)
+        return false;
+    rest_join(l, go, arg);
+    return true;
 }
 
 static void rest_resumed(void *arg, const struct machine_view *view, const struct err *err) {
@@ -112,9 +132,7 @@ static int rest_begin(struct live *l, const struct caller *who, service_done_fn 
         return live_state_error(l, err);
     if (!l->resting && !sleeps && rest_allows(l, who, err) < 0)
         return -1;
-    struct rest_wait *w = xnew(struct rest_wait);
-    *w = (struct rest_wait){.live = l, .go = go, .arg = arg};
-    live_ref(l);
+    struct rest_wait *w = rest_new(l, go, arg);
     if (l->changing)
         rest_add(w);
     else

@@ -20,8 +20,9 @@ enum state_by rest_by(const struct live *l, const struct caller *who);
 int rest_wake(struct live *l, const struct caller *who, service_done_fn *go, void *arg,
               struct err *err);
 
-/* An operation on the machine is over: requests that waited for that continue. */
 /* Adds a request that waits for the end of the operation in progress, or of the next one. */
 void rest_join(struct live *l, service_done_fn *go, void *arg);
+void rest_join_first(struct live *l, service_done_fn *go, void *arg); /* before all others */
+/* An operation on the machine is over: requests that waited for that continue. */
 void rest_settled(struct live *l);
 void rest_release(struct live *l); /* the daemon stops: drops all waiting requests */

@@ -65,6 +65,7 @@ struct caller {
     uid_t uid;           /* uid of a local caller */
     char console[16];    /* name of the console's session that it comes from; empty: another way */
     bool has_volumes;    /* the front end keeps its volumes apart: they need no more scope */
+    bool waits;          /* for an operation in progress, instead of being refused: see below */
     bool is_idle;        /* the daemon itself, for a machine whose idle timeout is over */
 };
 
@@ -120,6 +121,13 @@ void service_wake(struct service *s, const struct caller *who, const char *ref,
 bool service_use(struct service *s, const struct caller *who, const char *ref, bool wakes,
                  service_done_fn *go, void *arg, char ret_id[ID_SIZE]);
 void service_use_over(struct service *s, const char *id);
+/*
+ * True: an operation on the machine is in progress, and go() is called when it is over. False: go
+ * on. A caller that waits needs it before an update; stop, pause and destroy wait by themselves,
+ * and a request to destroy the machine is the next one.
+ */
+bool service_wait(struct service *s, const struct caller *who, const char *ref, service_done_fn *go,
+                  void *arg);
 /* Ends every process except the guest. Files stay; resume starts the machine again. */
 void service_stop(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg);

@@ -128,6 +128,37 @@ def test_many_requests_resume_a_sandbox_once(e2b, daemon):
     assert got == [404] * 8 and state_of(e2b, sandbox) == "running"
 
 
+def at_once(e2b, sandbox, *requests):
+    """The statuses of requests that are sent at the same time, by verb."""
+    path, got = f"/sandboxes/{sandbox['sandboxID']}", {}
+    ways = [(verb, "DELETE" if verb == "kill" else "POST", path + ("" if verb == "kill" else "/" + verb), body) for verb, body in requests]
+    threads = [threading.Thread(target=lambda w=w: got.setdefault(w[0], []).append(e2b.send(*w[1:])[0])) for w in ways]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return {verb: sorted(statuses) for verb, statuses in got.items()}
+
+
+def test_kill_ends_a_sandbox_that_others_use(e2b, daemon):
+    sandbox = e2b.create()
+    got = at_once(e2b, sandbox, *4 * [("connect", {}), ("fork", {"count": 2}), ("kill", None)])
+    assert got["kill"] == [204, 404, 404, 404] and set(got["connect"]) <= {200, 404} and set(got["fork"]) <= {201, 404}, got
+    assert status_of(e2b.info, sandbox) == 404
+
+
+def test_changes_wait_for_one_another(e2b, daemon):
+    """The control: a pause of a sandbox that is paused is still refused, which clients take for that."""
+    sandbox = e2b.create()
+    for _ in range(2):
+        got = at_once(e2b, sandbox, ("fork", {"count": 2}), ("snapshots", {}), ("pause", {}), *2 * [("timeout", {"timeout": 600})])
+        assert got == {"fork": [201], "snapshots": [201], "pause": [204], "timeout": [204, 204]}, got
+        assert state_of(e2b, sandbox) == "paused" and status_of(e2b.post, sandbox, "pause") == 409
+        got = at_once(e2b, sandbox, *12 * [("connect", {})])
+        assert set(got["connect"]) <= {200, 201} and 201 in got["connect"], got
+        assert state_of(e2b, sandbox) == "running"
+
+
 def test_a_quota_of_lifetimes_forbids_pausing_at_the_end(e2b, daemon):
     limited = E2b(e2b.url.geturl(), daemon.post("/v1/tokens", {"max_ttl": "10m"})["secret"])
     assert status_of(limited.create, autoPause=True) == 429

@@ -295,15 +295,42 @@ static int read_body(struct e2b_call *c, const char *bytes, size_t n, struct err
     return schema_read(c->route->request, c->body, c->request, err);
 }
 
+static void call_settled(void *arg, const struct err *err);
+
+/* Clients take 409 for "it is paused already", so a change waits for another one to be over. */
+static bool call_waits(struct e2b_call *c) {
+    bool changes = strcmp(c->route->method, "POST") == 0 || strcmp(c->route->method, "PUT") == 0;
+    c->who.waits = c->sandbox.id[0];
+    return c->sandbox.id[0] && changes &&
+           service_wait(c->service, &c->who, c->sandbox.id, call_settled, c);
+}
+
+static void call_go(struct e2b_call *c) {
+    struct err err;
+    if (c->route->object && find_sandbox(c, &err) < 0)
+        e2b_error(c, &err);
+    else if (!call_waits(c))
+        c->route->handle(c);
+}
+
+/* The sandbox may be another one now: paused, or ended. */
+static void call_settled(void *arg, const struct err *err) {
+    struct e2b_call *c = arg;
+    (void)err; /* of the other operation */
+    e2b_sandbox_done(&c->sandbox);
+    c->sandbox = (struct e2b_sandbox){0};
+    call_go(c);
+}
+
 static void e2b_body_came(struct http_exchange *x, const char *bytes, size_t n) {
     struct e2b_call *c = x->user;
     struct err err;
     http_hold(x);
     x->on_gone = NULL;
-    if (read_body(c, bytes, n, &err) < 0 || (c->route->object && find_sandbox(c, &err) < 0))
+    if (read_body(c, bytes, n, &err) < 0)
         e2b_error(c, &err);
     else
-        c->route->handle(c);
+        call_go(c);
 }
 
 /* Until the body is complete the HTTP server owns the exchange and sends its own error. */
