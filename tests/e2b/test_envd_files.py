@@ -8,7 +8,7 @@ import urllib.parse
 
 import pytest
 
-from envd import as_user
+from envd import Sandbox, as_user
 from test_envd_filesystem import fs
 
 RAW = {"Content-Type": "application/octet-stream"}
@@ -199,10 +199,11 @@ def test_signed_paths(sandbox):
         c.close()
         return answer.status, data
 
-    later, earlier = int(time.time()) + 600, int(time.time()) - 600
+    later, earlier, never = int(time.time()) + 600, int(time.time()) - 600, 9223372036854776000
     assert call("POST", signed(sandbox, "s", "write"), b"one")[0] == 200
     assert call("GET", signed(sandbox, "s", "read")) == (200, b"one")
-    assert call("GET", signed(sandbox, "s", "read", user="user", until=later)) == (200, b"one")
+    for until in (later, 10 ** 16, never):
+        assert call("GET", signed(sandbox, "s", "read", user="user", until=until)) == (200, b"one")
     for where, why in ((target("s"), b"missing signature query parameter"),
                        (signed(sandbox, "s", "write"), b"invalid signature"),
                        (signed(sandbox, "s", "read", token="other"), b"invalid signature"),
@@ -214,6 +215,20 @@ def test_signed_paths(sandbox):
         assert status == 401 and why in data, (where, data)
     assert call("POST", "/process.Process/List", b"{}")[0] == 401
     assert call("GET", "/health")[0] == 204
+
+
+def test_an_expired_signature_resumes_nothing(e2b, daemon):
+    """The control: one that is valid does."""
+    sandbox = Sandbox(e2b, daemon, autoPause=True, autoResume={"enabled": True})
+    assert sandbox.call_raw("POST", target("s"), b"one", RAW)[0] == 200
+    for until, want, state in ((1, 502, "paused"), (int(time.time()) + 600, 200, "running")):
+        e2b.post(sandbox.made, "pause", {}, 204)
+        where = signed(sandbox, "s", "read", until=until)
+        plain = {k: v for k, v in sandbox.headers.items() if k != "X-Access-Token"}
+        assert e2b.send("GET", where, headers=plain)[0] == want
+        assert e2b.info(sandbox.made)["state"] == state
+        if state == "paused":
+            e2b.post(sandbox.made, "connect", {}, 201)
 
 
 @pytest.mark.parametrize("wanted, status, data, told", [

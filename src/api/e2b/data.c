@@ -221,7 +221,7 @@ static void resuming_end(void *arg, const struct err *err) {
 
 /*
  * Only a client that may reach the port resumes it, and of the control program only one that has
- * the token or a signature: a look at its health does not.
+ * the token or a valid signature: a look at its health does not.
  */
 static bool may_resume(struct e2b_data *d, const struct http_exchange *x,
                        const struct e2b_target *t, uint16_t port) {
@@ -231,7 +231,7 @@ static bool may_resume(struct e2b_data *d, const struct http_exchange *x,
         return service_port_shows(d->service, t->id, port) &&
                (!t->is_private || has_token(d, x, t, MACHINE_TOKEN_TRAFFIC));
     return has_token(d, x, t, MACHINE_TOKEN_CONTROL) ||
-           (is_signed_path(x) && envd_is_signed_by(x, t->token));
+           (is_signed_path(x) && envd_is_signed_now(x, t->token));
 }
 
 static void resume_target(struct e2b_data *d, struct http_exchange *x, const struct e2b_target *t,

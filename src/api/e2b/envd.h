@@ -37,6 +37,7 @@ void envd_take_volume(struct envd *e, struct http_exchange *x, const struct call
 /* Answers a request that the HTTP server refuses, for example because its body is too long. */
 void envd_refused(struct http_exchange *x, int status, const char *why);
 
-/* True: the request has a signature; or one that was made with this token, perhaps expired. */
+/* True: the request has a signature; a valid one; or one of this token, perhaps expired. */
 bool envd_has_signature(const struct http_exchange *x);
+bool envd_is_signed_now(const struct http_exchange *x, const char *token);
 bool envd_is_signed_by(const struct http_exchange *x, const char *token);

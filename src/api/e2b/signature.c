@@ -43,6 +43,14 @@ static bool signature_same(const char *a, const char *b) {
     return !differs;
 }
 
+/* A time that is too large for a number never comes. False: it is no time. */
+static bool read_until(const char *text, uint64_t *ret) {
+    if (parse_u64(text, 0, INT64_MAX, ret, NULL) == 0)
+        return true;
+    *ret = INT64_MAX;
+    return *text && !text[strspn(text, "0123456789")];
+}
+
 enum transfer_right transfer_right_of(const struct http_exchange *x, const char *token) {
     char given[GIVEN_SIZE], right[GIVEN_SIZE], user[ENVD_NAME_SIZE], path[ENVD_PATH_SIZE],
         until[EXPIRATION_SIZE];
@@ -55,7 +63,7 @@ enum transfer_right transfer_right_of(const struct http_exchange *x, const char 
         query_text(x, "path", path, sizeof(path)) < 0)
         return TRANSFER_FORGED;
     int expires = query_text(x, "signature_expiration", until, sizeof(until));
-    if (expires < 0 || (expires && parse_u64(until, 0, INT64_MAX, &seconds, NULL) < 0))
+    if (expires < 0 || (expires && !read_until(until, &seconds)))
         return TRANSFER_FORGED;
     const char *way = http_text_is(x->head->method, "GET") ? "read" : "write";
     if (!buf_addf(&text, "%s:%s:%s:%s%s%s", path, way, user, token, expires ? ":" : "", until))
@@ -63,12 +71,16 @@ enum transfer_right transfer_right_of(const struct http_exchange *x, const char 
     signature_of(text.data, text.len, right);
     if (!signature_same(given, right))
         return TRANSFER_FORGED;
-    return expires && (int64_t)seconds * 1000 < wall_ms() ? TRANSFER_EXPIRED : TRANSFER_SIGNED;
+    return expires && seconds < (uint64_t)wall_ms() / 1000 ? TRANSFER_EXPIRED : TRANSFER_SIGNED;
 }
 
 bool envd_has_signature(const struct http_exchange *x) {
     char given[GIVEN_SIZE];
     return query_text(x, "signature", given, sizeof(given)) != 0;
+}
+
+bool envd_is_signed_now(const struct http_exchange *x, const char *token) {
+    return transfer_right_of(x, token) == TRANSFER_SIGNED;
 }
 
 bool envd_is_signed_by(const struct http_exchange *x, const char *token) {
