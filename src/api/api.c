@@ -66,6 +66,12 @@ static int caller_by_ticket(struct api *api, const struct http_exchange *x, stru
                                     ret, err);
 }
 
+static int refuse_key(struct err *err) {
+    err_set(err, ERR_DENIED, "a key of E2B is valid only for the calls of E2B's API");
+    return err_remedy(
+        err, "create a token with `carrel token new` and send it as Authorization: Bearer TOKEN");
+}
+
 static int authenticate(struct api *api, const struct http_exchange *x, struct caller *ret,
                         struct err *err) {
     struct http_text bearer = http_field_only(x->head, "Authorization");
@@ -76,6 +82,8 @@ static int authenticate(struct api *api, const struct http_exchange *x, struct c
         if (console_is_token(bearer.s + 7, bearer.n - 7))
             return service_caller_by_console(api->service, bearer.s + 7, bearer.n - 7,
                                              x->peer->text, ret, err);
+        if (bearer.n > 11 && memcmp(bearer.s + 7, "e2b_", 4) == 0)
+            return refuse_key(err);
         return service_caller_by_token(api->service, bearer.s + 7, bearer.n - 7, x->peer->text, ret,
                                        err);
     }
@@ -83,6 +91,8 @@ static int authenticate(struct api *api, const struct http_exchange *x, struct c
         return caller_by_ticket(api, x, ret, err);
     if (x->peer->local)
         return service_caller_by_uid(api->service, x->peer->uid, x->peer->pid, ret, err);
+    if (http_field_find(x->head, "X-API-Key"))
+        return refuse_key(err);
     err_set(err, ERR_DENIED, "a token is required");
     return err_remedy(
         err, "create one with `carrel token new` and send it as Authorization: Bearer TOKEN");

@@ -285,6 +285,13 @@ static void on_server(void *arg) {
         relay(v);
 }
 
+static void refuse_closed(struct visit *v) {
+    char why[128];
+    snprintf(why, sizeof(why), "nothing answers at port %u of machine '%s'\n", v->door.port,
+             v->door.machine);
+    ingress_refuse(v, 502, why);
+}
+
 static void dialled(void *arg, int fd, const struct err *err) {
     struct visit *v = arg;
     struct err why;
@@ -295,7 +302,7 @@ static void dialled(void *arg, int fd, const struct err *err) {
         return;
     }
     if (err || channel_open(&v->server, v->ingress->loop, fd, on_server, v, &why) < 0) {
-        ingress_refuse(v, 502, "nothing answers at that port of the machine\n");
+        refuse_closed(v);
         return;
     }
     v->state = STATE_RELAY;
@@ -305,7 +312,7 @@ static void dialled(void *arg, int fd, const struct err *err) {
     v->asks_upgrade = v->head.upgrade;
     if (!channel_write(&v->server, v->out.data, v->out.len) ||
         (!v->asks_upgrade && !pass_rest(v))) {
-        ingress_refuse(v, 502, "nothing answers at that port of the machine\n");
+        refuse_closed(v);
         return;
     }
     buf_done(&v->out);

@@ -40,8 +40,9 @@ def test_entry_of_a_symlink_tells_about_its_target(sandbox):
 
 def test_what_does_not_exist(sandbox):
     for method in ("Stat", "ListDir"):
-        refused("not_found", fs, sandbox, method, path="/no/such")
-    refused("not_found", fs, sandbox, "Move", source="/no/such", destination="/tmp/a")
+        assert "'/no/such'" in refused("not_found", fs, sandbox, method, path="/no/such").message
+    assert "'/no/such'" in refused("not_found", fs, sandbox, "CreateWatcher", path="/no/such").message
+    assert "'/no/such'" in refused("not_found", fs, sandbox, "Move", source="/no/such", destination="/tmp/a").message
     assert fs(sandbox, "Remove", path="/no/such") == {}
 
 

@@ -249,6 +249,10 @@ static int authenticate(const struct e2b_face *f, const struct http_exchange *x,
             ? service_caller_by_token(f->service, token, TOKEN_SIZE - 1, x->peer->text, ret, err)
             : service_caller_by_token(f->service, key.s, key.n, x->peer->text, ret, err);
     explicit_bzero(token, sizeof(token));
+    if (status < 0 && err->code == ERR_DENIED) {
+        err_set(err, ERR_DENIED, "the API key is unknown or was revoked");
+        err_remedy(err, "`carrel e2b env` makes one");
+    }
     return status;
 }
 

@@ -251,8 +251,10 @@ static void find_seen(void *arg, const struct frame *frame, const struct err *er
         err_set(&bad, ERR_INTERNAL, "the guest process of the machine sent a malformed reply");
         err = &bad;
     }
-    if (err) {
-        find_over(f, err);
+    if (err) { /* the guest's words name no path */
+        bad = *err;
+        err_wrap(&bad, "'%.200s'", f->path);
+        find_over(f, &bad);
         return;
     }
     entry_set(&f->entry, xstrdup(f->path), &m);

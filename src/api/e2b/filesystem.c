@@ -28,6 +28,13 @@ static int read_path(struct envd_call *c, const char *field, char ret[ENVD_PATH_
     return -1;
 }
 
+/* The guest's words name no path. */
+static void fail_at(struct envd_call *c, const char *path, const struct err *err) {
+    struct err why = *err;
+    err_wrap(&why, "'%.200s'", path);
+    envd_fail_with(c, &why);
+}
+
 static void answer_entry(void *arg, const struct entry *e, const struct err *err) {
     struct envd_call *c = arg;
     struct buf text DEFER(buf_done) = BUF(64 << 10);
@@ -105,9 +112,21 @@ void envd_files_make_dir(struct envd_call *c) {
     envd_file(c, MSG_STAT, &ask, NULL, dir_looked, h);
 }
 
+/* The error is about the path that is moved or removed. */
+static void change_fail(struct change *h, const struct err *err) {
+    struct envd_call *c = h->call;
+    char path[ENVD_PATH_SIZE];
+    memcpy(path, h->path, sizeof(path));
+    free(h);
+    fail_at(c, path, err);
+}
+
 static void moved(void *arg, const struct frame *frame, const struct err *err) {
     (void)frame;
-    change_over(arg, err);
+    if (err)
+        change_fail(arg, err);
+    else
+        change_over(arg, NULL);
 }
 
 static void parent_ready(void *arg, const struct err *err) {
@@ -125,7 +144,7 @@ static void source_seen(void *arg, const struct frame *frame, const struct err *
     struct change *h = arg;
     (void)frame;
     if (err) {
-        change_over(h, err);
+        change_fail(h, err);
         return;
     }
     snprintf(h->parent, sizeof(h->parent), "%s", h->to);
@@ -149,11 +168,12 @@ static void removed(void *arg, const struct frame *frame, const struct err *err)
     struct change *h = arg;
     struct envd_call *c = h->call;
     (void)frame;
+    if (err && err->code != ERR_NOT_FOUND) {
+        change_fail(h, err);
+        return;
+    }
     free(h);
-    if (err && err->code != ERR_NOT_FOUND)
-        envd_fail_with(c, err);
-    else
-        envd_done(c);
+    envd_done(c);
 }
 
 void envd_files_remove(struct envd_call *c) {
@@ -205,8 +225,11 @@ static void listing_free(struct listing *l) {
 
 static void listing_fail(struct listing *l, const struct err *err) {
     struct envd_call *c = l->call;
+    char path[ENVD_PATH_SIZE];
+    bool in_dir = !l->in_root && l->dir < l->count;
+    snprintf(path, sizeof(path), "%s", in_dir ? l->entries[l->dir].path : l->path);
     listing_free(l);
-    envd_fail_with(c, err);
+    fail_at(c, path, err);
 }
 
 static void listing_answer(struct listing *l) {

@@ -214,6 +214,7 @@ static void spot_ready(void *arg) {
 static void spot_ended(void *arg, const struct err *err) {
     struct spot *s = arg;
     struct err why = *err;
+    err_wrap(&why, "'%.200s'", s->path); /* the guest's words name no path */
     s->ready = true;
     spot_stop(s, &why);
     for (struct tap *t = s->taps, *next; t; t = next) {
@@ -528,13 +529,18 @@ static void base_seen(void *arg, const struct frame *frame, const struct err *er
     struct watcher *w = arg;
     struct msg_entry e;
     struct err bad;
+    bool fails = true;
     w->flying--;
-    if (!err && (msg_get_entry(frame, &e) < 0 || !S_ISDIR(e.mode))) {
+    if (err) { /* the guest's words name no path */
+        bad = *err;
+        err_wrap(&bad, "'%.200s'", w->base);
+    } else if (msg_get_entry(frame, &e) < 0 || !S_ISDIR(e.mode)) {
         err_set(&bad, ERR_INVALID, "path is not a directory: %.200s", w->base);
-        err = &bad;
+    } else {
+        fails = false;
     }
-    if (err)
-        watcher_fail(w, err);
+    if (fails)
+        watcher_fail(w, &bad);
     else if (!w->over)
         dir_add(w, xstrdup(""));
     watcher_settle(w);
