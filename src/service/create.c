@@ -287,7 +287,7 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
     if (cell_fill_row(r, row, err) < 0 || settle_image(s, who, r, row, err) < 0 ||
         pairs_json(&r->metadata, "metadata", &row->metadata, err) < 0)
         return -1;
-    return pairs_json(&r->env, "env", &row->env, err);
+    return variables_json(&r->env, &row->env, err);
 }
 
 static int hand_over(struct service *s, const struct caller *who, const struct machine_request *r,

@@ -4,6 +4,7 @@
 
 #include "base/defer.h"
 #include "base/jot.h"
+#include "service/exec/plan.h"
 #include "store/db.h"
 
 bool machine_name_ok(const char *name) {
@@ -26,6 +27,34 @@ int pairs_json(const struct texts *pairs, const char *what, char **ret, struct e
                        STORE_JSON_MAX >> 20);
     *ret = buf_take(&text);
     return 0;
+}
+
+/* Linux starts no program with a larger variable, and the image has some variables, too. */
+enum { ENV_MAX = EXEC_ENV_MAX - 32, VARIABLE_MAX = 128 << 10, ENV_BYTES_MAX = 384 << 10 };
+
+static int env_check(const struct texts *pairs, struct err *err) {
+    size_t bytes = 0;
+    if (pairs->count / 2 > ENV_MAX)
+        return err_set(err, ERR_INVALID, "there are more than %d environment variables", ENV_MAX);
+    for (size_t i = 0; i + 1 < pairs->count; i += 2) {
+        const char *name = pairs->v[i];
+        size_t n = strlen(name) + strlen(pairs->v[i + 1]) + 2;
+        if (!*name || strchr(name, '='))
+            return err_set(err, ERR_INVALID,
+                           "'%.60s' is not a valid name of an environment variable", name);
+        if (n > VARIABLE_MAX)
+            return err_set(err, ERR_INVALID, "environment variable '%.60s' is larger than %d KiB",
+                           name, VARIABLE_MAX >> 10);
+        bytes += n;
+    }
+    if (bytes > ENV_BYTES_MAX)
+        return err_set(err, ERR_INVALID, "the environment variables are larger than %d KiB",
+                       ENV_BYTES_MAX >> 10);
+    return 0;
+}
+
+int variables_json(const struct texts *pairs, char **ret, struct err *err) {
+    return env_check(pairs, err) < 0 ? -1 : pairs_json(pairs, "env", ret, err);
 }
 
 uint64_t given_or(struct given g, uint64_t otherwise) {

@@ -62,6 +62,24 @@ def test_what_cannot_be_done_is_refused(e2b, daemon, field, value):
     assert not daemon.machines()
 
 
+def test_variables_that_no_program_can_start_with_are_refused(e2b, daemon):
+    for env in ({"A=B": "1"}, {"": "1"}, {"BIG": "x" * 200000}, {f"V{i}": "x" * 100000 for i in range(5)}, {f"V{i}": "" for i in range(240)}):
+        with pytest.raises(E2bError) as refusal:
+            e2b.create(envVars=env)
+        assert refusal.value.status == 400 and "environment variable" in refusal.value.message
+    largest = {**{f"V{i}": "" for i in range(220)}, **{f"L{i}": "x" * 130000 for i in range(2)}}
+    assert len(daemon.exec(machine_of(e2b.create(envVars=largest)), "printf %s $L1")["stdout"]) == 130000
+
+
+def test_a_key_is_for_the_calls_of_clients_only(e2b, daemon):
+    for fields in ({"X-API-Key": e2b.key}, {"Authorization": "Bearer " + e2b.key}):
+        status, _, content = E2b(e2b.url.geturl(), None).send("GET", "/v1/machines", headers=fields)
+        assert status == 401 and "key of E2B" in json.loads(content)["error"]["message"]
+    with pytest.raises(E2bError) as refusal:
+        E2b(e2b.url.geturl(), "e2b_" + "0" * 65).list()
+    assert refusal.value.status == 401 and "carrel e2b env" in refusal.value.message
+
+
 def test_an_unknown_template_is_not_found(e2b, daemon):
     assert status_of(e2b.create, templateID="no-such-template") == 404
 
