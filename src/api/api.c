@@ -222,6 +222,7 @@ static void api_take(struct api *api, struct http_exchange *x, const struct rout
         call_error(c, &err);
     } else if (route->body == BODY_JSON) {
         x->on_gone = collect_failed;
+        x->payer = http_payer(who->owner);
         http_collect(x, CALL_BODY_MAX, body_came);
     } else {
         if (route->body == BODY_NONE)

@@ -143,25 +143,49 @@ static void body_failed(struct conn *c, int status, const char *why) {
         exchange_refuse(c, c->due);
 }
 
-static bool collect(struct conn *c, const char *bytes, size_t n) {
+/* Connections keep small buffers, so only larger ones are counted. */
+static bool bodies_fit(const struct conn *c, size_t cap) {
+    const struct http_server *s = c->server;
+    size_t all = cap, own = cap;
+    if (cap <= HTTP_KEEP)
+        return true;
+    for (const struct conn *o = s->conns.next; o != &s->conns; o = o->next) {
+        size_t other = o == c || o->collected_cap <= HTTP_KEEP ? 0 : o->collected_cap;
+        all += other;
+        own += o->x.payer == c->x.payer ? other : 0;
+    }
+    return all <= s->config.bodies_max && (!c->x.payer || own <= s->config.bodies_max / 2);
+}
+
+static size_t collect_cap(const struct conn *c, size_t need) {
+    size_t cap = c->collected_cap ? c->collected_cap : 1024;
+    while (cap < need)
+        cap *= 2;
+    bool is_known = c->body.framing == HTTP_SIZED && c->head.length + 1 >= need;
+    return is_known && c->head.length + 1 < cap ? (size_t)c->head.length + 1 : cap;
+}
+
+/* NULL: well; otherwise why the body is refused. */
+static const char *collect(struct conn *c, const char *bytes, size_t n) {
     size_t have = (size_t)c->body_got - n, need = (size_t)c->body_got + 1;
     if (need > c->collected_cap) {
-        size_t cap = c->collected_cap ? c->collected_cap : 1024;
-        while (cap < need)
-            cap *= 2;
+        size_t cap = collect_cap(c, need);
+        if (!bodies_fit(c, cap))
+            return "too many large requests at once: send it again when others have ended";
         char *p = realloc(c->collected, cap);
         if (!p)
-            return false;
+            return "not enough memory for the body of the request";
         c->collected = p;
         c->collected_cap = cap;
     }
     if (n)
         memcpy(c->collected + have, bytes, n);
     c->collected[need - 1] = '\0';
-    return true;
+    return NULL;
 }
 
 static void deliver(struct conn *c, const char *bytes, size_t n) {
+    const char *why;
     if (n == 0)
         return;
     c->body_got += n;
@@ -174,8 +198,8 @@ static void deliver(struct conn *c, const char *bytes, size_t n) {
         body_failed(c, 413, "the body of the request is too long");
     else if (c->take == TAKE_PIECES)
         c->on_bytes(&c->x, bytes, n);
-    else if (c->take == TAKE_ALL && !collect(c, bytes, n))
-        body_failed(c, 503, "not enough memory for the body of the request");
+    else if (c->take == TAKE_ALL && (why = collect(c, bytes, n)))
+        body_failed(c, 503, why);
 }
 
 static bool wants_body(const struct conn *c) {
@@ -200,8 +224,9 @@ static void tell_end(struct conn *c) {
     if (c->take == TAKE_PIECES) {
         c->on_bytes(&c->x, "", 0);
     } else if (c->take == TAKE_ALL) {
-        if (!collect(c, "", 0)) {
-            body_failed(c, 503, "not enough memory for the body of the request");
+        const char *why = collect(c, "", 0);
+        if (why) {
+            body_failed(c, 503, why);
             return;
         }
         c->on_bytes(&c->x, c->collected, (size_t)c->body_got);

@@ -105,6 +105,7 @@ struct http_server {
 
 enum {
     HTTP_SCRATCH = 128 << 10,
+    HTTP_KEEP = 64 << 10,  /* of a collected body, after its exchange */
     HTTP_DIRECT = 4096,    /* from this size on, body bytes are read without the buffer */
     HTTP_DRAIN = 64 << 10, /* an unread body up to this size is read and discarded */
     HTTP_LINGER_MS = 2000,

@@ -39,11 +39,10 @@ void http_close_fds(struct http_exchange *x) {
 }
 
 void exchange_close(struct conn *c) {
-    enum { KEEP_BYTES = 64 << 10 };
     c->open = c->yours = false;
     c->server->stats.requests_now--;
     http_close_fds(&c->x);
-    if (c->collected_cap > KEEP_BYTES) {
+    if (c->collected_cap > HTTP_KEEP) {
         free(c->collected);
         c->collected = NULL;
         c->collected_cap = 0;
@@ -81,6 +80,14 @@ static void start_taking(struct conn *c, enum conn_take take, uint64_t max, http
         conn_send(c, &(struct iovec){(void *)go_on, sizeof(go_on) - 1}, 1, true);
     }
     conn_kick(c);
+}
+
+/* FNV-1a; never 0. */
+uint64_t http_payer(const char *name) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 0x100000001b3;
+    return hash | 1;
 }
 
 void http_collect(struct http_exchange *x, size_t max_bytes, http_bytes_fn *fn) {

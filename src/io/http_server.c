@@ -87,6 +87,7 @@ static void fill_config(struct http_server_config *c) {
     c->write_ms = or_else(c->write_ms, 300000);
     c->out_high = c->out_high ? c->out_high : 64 << 10;
     c->out_max = c->out_max ? c->out_max : 16 << 20;
+    c->bodies_max = c->bodies_max ? c->bodies_max : 256 << 20;
 }
 
 /*

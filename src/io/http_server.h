@@ -58,6 +58,7 @@ struct http_exchange {
     /* Answers instead of the server when the server itself refuses the request. May be called after
      * on_gone. NULL: the server answers in its own form. */
     void (*on_refuse)(struct http_exchange *x, int status, const char *why);
+    uint64_t payer;    /* who pays for a collected body: http_payer(); 0: nobody */
     unsigned body_ms;  /* from the config; 0: the peer may be silent while it sends */
     unsigned write_ms; /* from the config; 0: the peer may leave bytes unread */
 
@@ -83,6 +84,8 @@ struct http_server_config {
     unsigned write_ms; /* default 300000; while bytes wait and the peer takes none */
     size_t out_high;   /* default 64 KiB; http_write() returns false when more is unsent */
     size_t out_max;    /* default 16 MiB; a peer with more unsent bytes is cut off */
+    /* default 256 MiB; of all collected bodies above 64 KiB. Half of it for one payer. */
+    size_t bodies_max;
 };
 
 struct http_server *http_server_new(struct loop *loop, const struct http_server_config *config);
@@ -126,9 +129,10 @@ struct http_server_stats http_server_stats(const struct http_server *server);
 
 /*
  * Calls fn(x, body, n) once the body is complete, possibly from inside this call. `body` is
- * NUL-terminated.
+ * NUL-terminated. Set x->payer before. 503: the bodies of all, or of this payer, take too much.
  */
 void http_collect(struct http_exchange *x, size_t max_bytes, http_bytes_fn *fn);
+uint64_t http_payer(const char *name);
 
 /*
  * Calls fn(x, piece, n) for each piece of the body, n = 0 at the end. If the body is longer than

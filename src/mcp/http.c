@@ -280,6 +280,7 @@ static void post(struct mcp_http *h, struct http_exchange *x, const char *owner,
     memcpy(p->who, who, h->config.who_size);
     x->user = p;
     x->on_gone = collect_failed;
+    x->payer = http_payer(owner);
     http_collect(x, BODY_MAX, body_came);
 }
 

@@ -335,6 +335,7 @@ static bool gateway_gemini(struct gateway *g, struct http_exchange *x, const cha
     memcpy(f->path_model, model, sizeof(model));
     x->user = f;
     x->on_gone = on_gone_early;
+    x->payer = http_payer(account);
     http_collect(x, MODEL_REQUEST_MAX, on_body);
     return true;
 }
@@ -349,6 +350,7 @@ static bool gateway_post(struct gateway *g, struct http_exchange *x, const char 
             f->is_beta = has_query(x->head->query, "beta=true");
             x->user = f;
             x->on_gone = on_gone_early;
+            x->payer = http_payer(account);
             http_collect(x, MODEL_REQUEST_MAX, on_body);
             return true;
         }

@@ -1,5 +1,6 @@
 """Broken requests: each gets an error of its kind, in the form that clients of E2B read, and the sandbox goes on."""
 import json
+import select
 import socket
 
 import pytest
@@ -54,6 +55,31 @@ def test_error_of_a_body_of_the_control_plane(e2b):
     answer = s.recv(65536).decode()
     assert answer.startswith("HTTP/1.1 400") and json.loads(answer.split("\r\n\r\n")[1])["code"] == 400
     s.close()
+
+
+def test_unfinished_bodies_take_a_limited_part_of_the_memory(sandbox, server):
+    """The token of one sandbox is enough to send them; all that its owner sends has one limit."""
+    before, length = server.memory_kb(), (16 << 20) - 10
+    head = "\r\n".join(["POST /filesystem.Filesystem/Stat HTTP/1.1", "Host: localhost", f"Content-Type: {JSON}", f"Content-Length: {length}",
+                        *(f"{k}: {v}" for k, v in sandbox.headers.items()), "", ""]).encode()
+    waiting = []
+    for _ in range(16):
+        s = socket.create_connection((sandbox.e2b.url.hostname, sandbox.e2b.url.port), timeout=120)
+        waiting.append(s)
+        try:
+            s.sendall(head + b" " * (15 << 20))
+        except (ConnectionResetError, BrokenPipeError):
+            pass  # it was refused
+    server.until(lambda: len(select.select(waiting, [], [], 0)[0]) >= 8)
+    refused = select.select(waiting, [], [], 0)[0]
+    answer = refused[-1].recv(65536)
+    assert b" 503 " in answer.splitlines()[0] and b"too many large requests at once" in answer, answer
+    assert len(refused) < 16 and server.memory_kb() - before < 160 << 10
+    assert sandbox.run("echo on").stdout == b"on\n"
+    for s in waiting:
+        s.close()
+    body = b'{"path":"/tmp"}'.ljust(15 << 20)
+    server.until(lambda: raw(sandbox, "/filesystem.Filesystem/Stat", JSON, body, f"Content-Length: {len(body)}")[0] == 200)
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00", b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x09{}", b"\x00\x06\x40\x00\x00", b"\x00\xff\xff\xff\xff{", envelope({}) + b"\x00"])

@@ -374,6 +374,7 @@ static void take_route(struct e2b_face *f, struct http_exchange *x, const struct
     read_param(params[1], c->param2);
     x->user = c;
     x->on_gone = e2b_body_cut;
+    x->payer = http_payer(who.owner);
     http_collect(x, BODY_MAX, e2b_body_came);
 }
 

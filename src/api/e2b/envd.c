@@ -437,6 +437,7 @@ static bool refuse_message(struct envd_call *c) {
 /* The message of a procedure, or the body of JSON of another request. */
 static void take_message(struct envd_call *c, size_t max) {
     c->http->on_gone = message_failed;
+    c->http->payer = http_payer(c->who.owner);
     http_collect(c->http, max, message_came);
 }
 
