@@ -213,3 +213,20 @@ def test_a_stop_gives_up_what_ran(daemon, vm, counting):  # noqa: F811
     assert ended["state"] == "unknown" and "was stopped" in ended["reason"], ended
     daemon.post(f"{at(vm)}/resume")
     assert boot_id(daemon, vm) != here
+
+
+def test_a_paused_vm_goes_on_though_vms_boot_another_guest_now(daemon, vm, counting):  # noqa: F811
+    """As after an upgrade: the guest that it runs is in its memory, and the one to boot is not read."""
+    here, before = boot_id(daemon, vm), count(daemon, vm)
+    pause(daemon, vm)
+    initrd, = pathlib.Path(daemon.home, "vm").glob("initrd-*")
+    kept = initrd.read_bytes()
+    initrd.unlink()
+    initrd.write_bytes(b"not an initramfs")
+    os.utime(initrd, (0, 0))
+    try:
+        resume(daemon, vm, before)
+        assert initrd.read_bytes() == b"not an initramfs", "it is what a vm would boot with"
+    finally:
+        initrd.write_bytes(kept)
+    assert boot_id(daemon, vm) == here

@@ -182,6 +182,10 @@ static struct vm_file_id vm_identify(const struct stat *st) {
                                    (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec};
 }
 
+static uint32_t vm_devices(const struct vm_launch *l) {
+    return (l->tap >= 0 ? VM_HAS_TAP : 0u) | (l->has_kvm ? VM_HAS_KVM : 0u);
+}
+
 static int vm_find_key(const struct spawner *s, const struct vm_launch *l,
                        struct vm_template_key *ret) {
     struct stat qemu, kernel, initrd;
@@ -194,7 +198,7 @@ static int vm_find_key(const struct spawner *s, const struct vm_launch *l,
     ret->initrd = vm_identify(&initrd);
     ret->mem_bytes = l->mem_bytes;
     ret->cpus = l->cpus;
-    ret->devices = (l->tap >= 0 ? VM_HAS_TAP : 0u) | (l->has_kvm ? VM_HAS_KVM : 0u);
+    ret->devices = vm_devices(l);
     /* The last word is the rate of the counter, which is measured anew for every boot. */
     const char *rate = strstr(l->line, " tsc_early_khz=");
     memcpy(ret->line, l->line, rate ? (size_t)(rate - l->line) : strlen(l->line));
@@ -203,42 +207,75 @@ static int vm_find_key(const struct spawner *s, const struct vm_launch *l,
 
 /* ---- saved memory ---- */
 
-/* Beside the sockets of the box: a later spawner saves the memory of the vm, too. */
-struct vm_key_file {
-    uint8_t key[SHA256_BYTES];
+/*
+ * What QEMU needs to load the memory and the devices of another one. Not the kernel and the initrd:
+ * both are in the memory. It is in the directory of the box, too, for a later spawner.
+ */
+struct vm_state_key {
+    uint64_t qemu_bytes;
+    int64_t qemu_changed_ns;
     uint64_t mem_bytes;
+    uint32_t cpus, devices; /* as in struct vm_template_key */
+    uint8_t machine[SHA256_BYTES];
 };
 
-static void vm_hash_key(const struct vm_template_key *key, uint8_t ret[SHA256_BYTES]) {
+/* Fills in what belongs to this host and this version. -errno. */
+static int vm_state_begin(const struct spawner *s, struct vm_state_key *ret) {
+    struct stat st;
+    struct sha256 hash;
+    if (fstatat(s->host, &VM_QEMU[1], &st, 0) < 0)
+        return -errno;
+    const struct vm_file_id qemu = vm_identify(&st);
+    memset(ret, 0, sizeof(*ret));
+    ret->qemu_bytes = qemu.size;
+    ret->qemu_changed_ns = qemu.changed_ns;
+    sha256_init(&hash);
+    vm_launch_hash_devices(&hash);
+    sha256_end(&hash, ret->machine);
+    return 0;
+}
+
+static int vm_state_find(const struct spawner *s, const struct vm_launch *l,
+                         struct vm_state_key *ret) {
+    int r = vm_state_begin(s, ret);
+    ret->mem_bytes = l->mem_bytes;
+    ret->cpus = l->cpus;
+    ret->devices = vm_devices(l);
+    return r;
+}
+
+static void vm_state_hash(const struct vm_state_key *key, uint8_t ret[SHA256_BYTES]) {
     struct sha256 hash;
     sha256_init(&hash);
     sha256_add(&hash, key, sizeof(*key));
     sha256_end(&hash, ret);
 }
 
-/* key NULL: the memory of the vm cannot be saved. */
-static int vm_write_key(struct spawner *s, const char *id, const struct vm_template_key *key) {
+static int vm_state_write(struct spawner *s, const char *id, const struct vm_launch *l) {
+    struct vm_state_key key;
     char path[ID_SIZE + 16];
-    snprintf(path, sizeof(path), "%s/vm.key", id);
+    snprintf(path, sizeof(path), "%s/vm.state", id);
     unlinkat(s->boxes, path, 0);
-    if (!key)
-        return 0;
-    struct vm_key_file file = {.mem_bytes = key->mem_bytes};
-    vm_hash_key(key, file.key);
-    int fd DEFER_CLOSE = openat(s->boxes, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    return fd < 0 ? -errno : write_all(fd, &file, sizeof(file));
+    int r = vm_state_find(s, l, &key);
+    int fd DEFER_CLOSE =
+        r < 0 ? r : openat(s->boxes, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    return r < 0 ? r : fd < 0 ? -errno : write_all(fd, &key, sizeof(key));
 }
 
 int vm_boot_key(struct spawner *s, const struct box *box, uint8_t ret[SHA256_BYTES],
                 uint64_t *ret_mem) {
     char path[ID_SIZE + 16];
-    struct vm_key_file file;
-    snprintf(path, sizeof(path), "%s/vm.key", box->id);
+    struct vm_state_key key, now;
+    snprintf(path, sizeof(path), "%s/vm.state", box->id);
     int fd DEFER_CLOSE = openat(s->boxes, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || read(fd, &file, sizeof(file)) != sizeof(file))
+    if (fd < 0 || read(fd, &key, sizeof(key)) != sizeof(key))
         return -ENOENT;
-    memcpy(ret, file.key, SHA256_BYTES);
-    *ret_mem = file.mem_bytes;
+    if (vm_state_begin(s, &now) < 0 || key.qemu_bytes != now.qemu_bytes ||
+        key.qemu_changed_ns != now.qemu_changed_ns ||
+        memcmp(key.machine, now.machine, sizeof(now.machine)) != 0)
+        return -EXDEV;
+    vm_state_hash(&key, ret);
+    *ret_mem = key.mem_bytes;
     return 0;
 }
 
@@ -257,13 +294,16 @@ static int vm_copy_table(int from, const struct vm_memory_head *head) {
 }
 
 /* Opens what QEMU and the server of the files load. The daemon has checked the hash. -errno. */
-static int vm_open_saved(const struct spawner *s, int file, const struct vm_template_key *key,
-                         struct vm_launch *l) {
+static int vm_open_saved(const struct spawner *s, int file, struct vm_launch *l) {
     struct vm_memory_head head;
+    struct vm_state_key key;
     uint8_t hash[SHA256_BYTES];
     struct stat st;
     char path[32];
-    vm_hash_key(key, hash);
+    int r = vm_state_find(s, l, &key);
+    if (r < 0)
+        return r;
+    vm_state_hash(&key, hash);
     if (fstat(file, &st) < 0 || pread(file, &head, sizeof(head), 0) != sizeof(head) ||
         !vm_memory_fits(&head, (uint64_t)st.st_size))
         return -EBADMSG;
@@ -329,23 +369,19 @@ struct vm_plan {
 /* A vm whose saved memory cannot be used boots, and the answer says why; or it does not start. */
 static int vm_try_saved(struct spawner *s, struct plan_message *m, int file, struct vm_plan *p,
                         struct err *err) {
-    struct vm_template_key translated = p->key;
-    translated.devices &= ~(uint32_t)VM_HAS_KVM;
-    int r = p->has_key ? vm_open_saved(s, file, &p->key, &p->launch) : -EXDEV;
-    if (r == -EXDEV && p->has_key && p->launch.has_kvm) {
-        r = vm_open_saved(s, file, &translated, &p->launch);
-        if (r == 0) {
-            p->key = translated;
-            p->launch.has_kvm = false;
-        }
+    const bool has_kvm = p->launch.has_kvm;
+    int r = vm_open_saved(s, file, &p->launch);
+    if (r == -EXDEV && has_kvm) {
+        p->launch.has_kvm = false;
+        r = vm_open_saved(s, file, &p->launch);
     }
     p->resumes = r == 0;
     if (r == 0)
         return 0;
+    p->launch.has_kvm = has_kvm;
     close_fd(&p->launch.state);
-    const char *why = r == -EXDEV
-                          ? "QEMU, KVM, the kernel, the memory or the processors are others now"
-                          : strerror(-r);
+    const char *why =
+        r == -EXDEV ? "QEMU, KVM, the memory or the processors are others now" : strerror(-r);
     if (m->changed)
         return err_set(err, ERR_UNSUPPORTED, "the saved memory of vm '%s' cannot be used: %s",
                        m->plan.id, why);
@@ -378,7 +414,7 @@ static int vm_launch_clone(struct spawner *s, struct box *box, struct vm_plan *p
     if (r == 0 && p->resumes)
         r = write_all(l->qmp[0], VM_LAUNCH_RESUME, strlen(VM_LAUNCH_RESUME));
     if (r == 0)
-        r = vm_write_key(s, box->id, p->has_key ? &p->key : NULL);
+        r = vm_state_write(s, box->id, l);
     if (r < 0)
         return err_num(err, r, "cannot start vm '%s'", box->id);
     if (vm_launch_in_cgroup(s, box, l, err) < 0)

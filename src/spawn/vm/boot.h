@@ -25,7 +25,10 @@ int vm_boot(struct spawner *s, struct plan_message *m, const struct fd_message *
  */
 int vm_halt(struct spawner *s, struct plan_message *m, struct err *err);
 
-/* What the vm of a box was booted with: the hash of its key, and its memory. -errno. */
+/*
+ * What the saved memory of a vm needs: the hash of its key, and its memory. -EXDEV: its QEMU is of
+ * another version, so no QEMU of this host could go on in it; -errno.
+ */
 int vm_boot_key(struct spawner *s, const struct box *box, uint8_t ret[SHA256_BYTES],
                 uint64_t *ret_mem);
 

@@ -323,6 +323,27 @@ static void jail_list_own(const struct vm_launch *l, struct args *a) {
     }
 }
 
+/* What saved memory can be loaded into. */
+static const char *const devices[] = {
+    "-machine", QEMU_MACHINE,
+    "-global",  "virtio-mmio.force-legacy=false",
+    "-cpu",     "max",
+    "-serial",  "chardev:serial",
+    "-device",  "virtio-serial-device",
+    "-device",  ("virtserialport,chardev=port,name=" VM_PORT),
+    "-device",  ("virtserialport,chardev=files,name=" VM_FILES_PORT),
+    "-device",  ("virtserialport,chardev=word,name=" VM_WAKE_PORT),
+    "-device",  "virtio-rng-device",
+};
+
+static const char net_device[] = "virtio-net-device,netdev=net,mac=" VM_MAC;
+
+void vm_launch_hash_devices(struct sha256 *to) {
+    for (size_t i = 0; i < sizeof(devices) / sizeof(*devices); i++)
+        sha256_add(to, devices[i], strlen(devices[i]) + 1);
+    sha256_add(to, net_device, sizeof(net_device));
+}
+
 static void jail_list_qemu(const struct jail *j, struct args *a) {
     static const char *const fixed[] = {
         "-nodefaults",
@@ -330,30 +351,12 @@ static void jail_list_qemu(const struct jail *j, struct args *a) {
         "-no-reboot",
         "-display",
         "none",
-        "-serial",
-        "chardev:serial",
         "-monitor",
         "none",
         "-sandbox",
         "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-        "-machine",
-        QEMU_MACHINE,
-        "-global",
-        "virtio-mmio.force-legacy=false",
-        "-cpu",
-        "max",
-        "-device",
-        "virtio-serial-device",
-        "-device",
-        ("virtserialport,chardev=port,name=" VM_PORT),
-        "-device",
-        ("virtserialport,chardev=files,name=" VM_FILES_PORT),
-        "-device",
-        ("virtserialport,chardev=word,name=" VM_WAKE_PORT),
         "-mon",
         "chardev=qmp,mode=control",
-        "-device",
-        "virtio-rng-device",
     };
     const struct vm_launch *l = j->launch;
     args_add(a, VM_QEMU);
@@ -372,6 +375,7 @@ static void jail_list_qemu(const struct jail *j, struct args *a) {
     /* They are for the processor that runs the guest's code. Translated, they only cost time. */
     args_add(a, "%s%s", l->line, l->has_kvm ? "" : " mitigations=off");
     args_add_words(a, fixed, sizeof(fixed) / sizeof(*fixed));
+    args_add_words(a, devices, sizeof(devices) / sizeof(*devices));
     args_add(a, "-accel");
     /* The code cache is most of what QEMU needs besides the memory of the guest. */
     args_add(a, "%s", l->has_kvm ? VM_ACCEL_KVM : VM_ACCEL_TCG ",tb-size=64");
@@ -380,7 +384,7 @@ static void jail_list_qemu(const struct jail *j, struct args *a) {
     args_add(a, "-netdev");
     args_add(a, "tap,id=net,fd=%d", VM_LAUNCH_TAP);
     args_add(a, "-device");
-    args_add(a, "virtio-net-device,netdev=net,mac=" VM_MAC);
+    args_add(a, "%s", net_device);
 }
 
 /* A file with the library that the QEMU of a clone loads; -1: of another vm, which loads none. */

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/sha256.h"
 #include "spawn/spawner.h"
 
 /*
@@ -54,6 +55,9 @@ struct vm_launch {
 #define VM_LAUNCH_RESUME                 \
     "{\"execute\":\"qmp_capabilities\"}" \
     "{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:11\"}}"
+
+/* Adds to a hash which devices QEMU gives a vm. Its state fits no others. */
+void vm_launch_hash_devices(struct sha256 *to);
 
 /* Whether QEMU can get the device of KVM. That does not mean that it works. */
 bool vm_launch_has_kvm(const struct spawner *s);

@@ -427,10 +427,11 @@ static int memory_start(struct spawner *s, struct box *box, int client, int out,
     vm_memory_begin(&job.head);
     if (fstat(out, &st) < 0 || !S_ISREG(st.st_mode))
         return err_set(err, ERR_INVALID, "the memory of a vm can be saved to a file only");
-    if (vm_boot_key(s, box, job.head.key, &job.head.mem_bytes) < 0 ||
-        !memory_find_ends(s, box, &e)) {
-        err_set(err, ERR_UNSUPPORTED, "the memory of machine '%s' cannot be saved", box->id);
-        return err_remedy(err, "only a vm that this version started has it; rewind it to boot it");
+    int r = vm_boot_key(s, box, job.head.key, &job.head.mem_bytes);
+    if (r < 0 || !memory_find_ends(s, box, &e)) {
+        err_set(err, ERR_UNSUPPORTED, "the memory of machine '%s' cannot be saved%s", box->id,
+                r == -EXDEV ? ": QEMU or its devices are others since it started" : "");
+        return err_remedy(err, "rewind the machine, which boots it again");
     }
     job.qmp = e.qmp;
     job.control = e.control;
