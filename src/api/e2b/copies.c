@@ -12,13 +12,24 @@
 #include "base/parse.h"
 #include "service/steps/steps.h"
 
-enum { FORKS_MAX = 100, NAME_MAX_BYTES = 128, TIMEOUT_S = 300, PAGE_MAX = 1000, PAGE_USUAL = 100 };
+enum {
+    FORKS_MAX = 100,
+    NAME_MAX_BYTES = 128,
+    TIMEOUT_S = 300,
+    PAGE_MAX = 1000,
+    PAGE_USUAL = 100,
+    COPY_TRIES = 4
+};
 
 /* One copy in progress: what its request to the service points at. */
 struct copy {
+    struct e2b_call *call;
     struct machine_request request;
     struct texts metadata;
     char *own;
+    unsigned tries;
+    service_machine_fn *done;
+    void *arg;
 };
 
 static void copy_done(struct copy *p) {
@@ -26,12 +37,35 @@ static void copy_done(struct copy *p) {
     free(p->own);
 }
 
+static void copy_try(struct copy *p);
+
+static void copy_settled(void *arg, const struct err *err) {
+    (void)err; /* of the other operation */
+    copy_try(arg);
+}
+
+/* A copy is refused if its sandbox is paused or resumed meanwhile. It begins again after that. */
+static void copy_made(void *arg, const struct machine_view *v, const struct err *err) {
+    struct copy *p = arg;
+    struct e2b_call *c = p->call;
+    if (!err || err->code != ERR_BUSY || ++p->tries == COPY_TRIES)
+        p->done(p->arg, v, err);
+    else if (!service_wait(c->service, &c->who, c->sandbox.id, copy_settled, p))
+        copy_try(p);
+}
+
+static void copy_try(struct copy *p) {
+    static const uint8_t no_hash[SHA256_BYTES];
+    struct e2b_call *c = p->call;
+    service_create_from(c->service, &c->who, &p->request, no_hash, NULL, 0, copy_made, p);
+}
+
 /* Without a lifetime for a snapshot, which its client deletes. */
 static void copy_begin(struct e2b_call *c, const char *face, const json_t *own, uint64_t ttl_ms,
                        struct copy *p, service_machine_fn *done, void *arg) {
-    static const uint8_t no_hash[SHA256_BYTES];
     const char *name;
     json_t *value;
+    *p = (struct copy){.call = c, .done = done, .arg = arg};
     p->own = json_dumps(own, JSON_COMPACT);
     p->metadata.v = xcalloc(2 * json_object_size(c->sandbox.metadata) + 4, sizeof(char *));
     json_object_foreach(c->sandbox.metadata, name, value) {
@@ -45,7 +79,7 @@ static void copy_begin(struct e2b_call *c, const char *face, const json_t *own, 
                                           .metadata = p->metadata,
                                           .ttl = {ttl_ms, true},
                                           .on_ttl = e2b_on_ttl(&c->sandbox)};
-    service_create_from(c->service, &c->who, &p->request, no_hash, NULL, 0, done, arg);
+    copy_try(p);
 }
 
 /* ---- forks ---- */
