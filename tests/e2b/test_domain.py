@@ -73,6 +73,9 @@ def test_the_name_of_the_api_answers_only_the_calls_of_clients(named, client):
     """The connection has no rights of its own: its other end is the daemon itself."""
     assert named.ask("api", "/v2/sandboxes", X_API_Key=client.key)[0] == 200
     assert named.ask("API", "/v2/sandboxes", X_API_Key=client.key)[0] == 200
+    for origin in ("https://evil.example", "null", f"https://8000-maaaaaaaaaaaa.{DOMAIN}"):
+        status, _, data = named.ask("api", "/v2/sandboxes", X_API_Key=client.key, Origin=origin)
+        assert status == 403 and json.loads(data)["code"] == 403
     for key in ({}, {"X_API_Key": "e2b_" + "0" * 65}):
         status, _, data = named.ask("api", "/v2/sandboxes", **key)
         assert status == 401 and json.loads(data)["code"] == 401

@@ -533,12 +533,16 @@ static void take_by_name(struct http_exchange *x, void *arg) {
     struct http_text name;
     struct ingress_door door;
     char label[ID_LABEL_SIZE];
+    struct err err;
     bool known = service_expose_name(f->service, x->head->authority, &name);
     bool is_api = known && http_text_is_like(name, E2B_API_NAME);
     if (!is_api && known && service_expose_door(name, &door) &&
         (door.port == E2B_CONTROL_PORT || door.port == E2B_CODE_PORT)) {
         id_to_label(door.machine, label);
         e2b_data_take_named(f->data, x, (struct http_text){label, strlen(label)}, door.port);
+    } else if (is_api && http_field_find(x->head, "Origin")) { /* no page has the name of the API */
+        err_set(&err, ERR_DENIED, "requests from web pages of other sites (origins) are refused");
+        reply_error(x, 403, &err);
     } else if (!is_api || !take_control(f, x)) {
         refuse_path(x);
     }
