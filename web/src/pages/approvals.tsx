@@ -181,8 +181,10 @@ export function Approvals() {
     const now = pending.value ?? [];
     const place = now.findIndex((p) => p.id === wanted.current);
     setFresh(false);
-    along.current = true;
-    mark(now[Math.max(0, Math.min(place + by, now.length - 1))]?.id ?? "");
+    const id = now[Math.max(0, Math.min(place + by, now.length - 1))]?.id ?? "";
+    along.current = id !== at;
+    if (id === at) list.current?.querySelector<HTMLElement>(".current")?.focus(); // marked already, but not where the keys are
+    mark(id);
   };
   const next = () => markNext(pending.value?.find((p) => !p.approved)?.id ?? "");
   useEffect(() => {

@@ -72,6 +72,7 @@ function deletionOf(path: string, grants: Grant[]): string {
     .sort((a, b) => b.at!.length - a.at!.length)[0];
   if (!above) return "A step that was taken before may still have it: see the timeline.";
   if (above.kind === "volume") return "It is on a volume, which steps do not contain: no rewind brings it back.";
+  if (above.mode === "ro") return "It is in a directory that the machine may only read, so it cannot be deleted here.";
   if (above.mode === "cow")
     return "It is in a granted directory, which steps do not contain: no rewind brings it back. Your own file stays until you ship the deletion.";
   return "It is in a directory of the host that this machine may write: your own file is deleted, and no rewind brings it back.";
