@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -229,6 +230,20 @@ def test_it_ends_with_the_machine(daemon):
             c.recv(1)
         assert f.process.wait(SECONDS) == 125
         assert box in f.process.stderr.read()
+
+
+def test_it_ends_with_the_machine_without_a_connection(daemon):
+    """The control: while the machine is there it goes on."""
+    box = with_servers(daemon)
+    with Forward(daemon, box, "0:7001") as f:
+        port = f.listens()
+        time.sleep(3.5)  # longer than the time between two looks
+        with call(port) as c:
+            c.sendall(b"x")
+            assert c.recv(1) == b"x"
+        daemon.delete(f"/v1/machines/{box}")
+        assert f.process.wait(SECONDS) == 125
+        assert f"machine '{box}' has ended" in f.process.stderr.read()
 
 
 @pytest.mark.skipif(ROOTLESS, reason="pausing a machine requires a cgroup, and this user has none")

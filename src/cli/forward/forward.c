@@ -21,7 +21,7 @@
 #include "cli/table.h"
 #include "io/peer/tcp.h"
 
-enum { PORTS_MAX = 16, CHILDREN_MAX = 256 };
+enum { PORTS_MAX = 16, CHILDREN_MAX = 256, LOOK_MS = 3000 };
 
 struct forward_options {
     const char *address;
@@ -184,6 +184,31 @@ static int forward_signalled(struct forwarding *f) {
     return forward_reap(f) ? CLI_FAILED : -1;
 }
 
+/*
+ * Without a connection only a look finds that the machine has ended. A daemon that does not answer
+ * may come again.
+ */
+static bool forward_is_over(const struct forwarding *f) {
+    struct client c DEFER(client_close) = {0};
+    json_t *machine DEFER(json_decrefp) = NULL;
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    struct err err;
+    if (client_target(target, &err, "/v1/machines/%s", f->machine) < 0 ||
+        client_open(&c, CLIENT_NEVER, NULL, &err) < 0)
+        return false;
+    if (client_call(&c, &r, &machine, &err) < 0) {
+        if (err.code != ERR_NOT_FOUND && err.code != ERR_GONE)
+            return false;
+    } else {
+        const char *state = json_string_value(json_object_get(machine, "state"));
+        if (!state || strcmp(state, "ended") != 0)
+            return false;
+    }
+    fprintf(stderr, "carrel: machine '%s' has ended\n", f->machine);
+    return true;
+}
+
 static int forward_loop(struct forwarding *f) {
     int status = -1;
     while (status < 0) {
@@ -192,7 +217,10 @@ static int forward_loop(struct forwarding *f) {
         for (size_t i = 0; i < f->count; i++)
             polls[i + 1] =
                 (struct pollfd){.fd = has_room ? f->listeners[i].sock : -1, .events = POLLIN};
-        if (poll(polls, f->count + 1, -1) < 0)
+        int ready = poll(polls, f->count + 1, LOOK_MS);
+        if (ready == 0 && forward_is_over(f))
+            status = CLI_FAILED;
+        if (ready <= 0)
             continue;
         if (polls[0].revents)
             status = forward_signalled(f);
