@@ -1,6 +1,7 @@
 """Processes of vms on the host."""
 import pathlib
 
+from carrel import parent_of, spawner_pids
 from daemon import Refused
 
 
@@ -19,6 +20,17 @@ def processes(*words):
 
 def qemu_of(machine_name):
     return processes("qemu-system-", f"-name\0{machine_name}\0")
+
+
+def qemu_of_daemon(daemon, machine_name):
+    """Only those of this daemon: another one on the host may have a vm with the same name."""
+    found, spawners = [], spawner_pids(daemon.run_dir)
+    for pid in qemu_of(machine_name):
+        above = pid
+        while above > 1 and above not in spawners:
+            above = parent_of(above)
+        found += [pid] if above in spawners else []
+    return found
 
 
 def files_of(qemu):

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from daemon import BUILD, DAEMON, Daemon
-from qemu import qemu_of
+from qemu import qemu_of_daemon
 
 QEMUS = {"x86_64": "/usr/bin/qemu-system-x86_64", "aarch64": "/usr/bin/qemu-system-aarch64"}
 
@@ -28,9 +28,9 @@ def claim(daemon, answer, reason):
     path.write_text(f"{boot} {st.st_ino} {st.st_size} {ns // 10**9}.{ns % 10**9:09}\n{answer}\n{reason}\n")
 
 
-def accel_of(name):
+def accel_of(daemon, name):
     """None: its QEMU does not run."""
-    for qemu in qemu_of(name):
+    for qemu in qemu_of_daemon(daemon, name):
         words = pathlib.Path(f"/proc/{qemu}/cmdline").read_bytes().decode().split("\0")
         return words[words.index("-accel") + 1].split(",")[0]
 
@@ -43,9 +43,9 @@ def doctor(daemon):
     return " ".join(" ".join(lines[at:at + 3]).split())
 
 
-def sees_device(name):
+def sees_device(daemon, name):
     """Whether the jail of a vm has the device: QEMU's, and so that of the other two programs."""
-    qemu, = qemu_of(name)
+    qemu, = qemu_of_daemon(daemon, name)
     return pathlib.Path(f"/proc/{qemu}/root/dev/null").exists(), pathlib.Path(f"/proc/{qemu}/root/dev/kvm").exists()
 
 
@@ -64,8 +64,8 @@ def mitigates(daemon, m):
 def test_the_answer_of_the_probe_decides_how_vms_start(daemon, vm):
     accel = daemon.get(f"/v1/machines/{vm}")["accel"]
     answer, reason = known(daemon)[1:]
-    assert accel == accel_of("shared") == ("kvm" if answer == "yes" else "tcg")
-    assert sees_device("shared") == (True, accel == "kvm")
+    assert accel == accel_of(daemon, "shared") == ("kvm" if answer == "yes" else "tcg")
+    assert sees_device(daemon, "shared") == (True, accel == "kvm")
     assert mitigates(daemon, vm) == (accel == "kvm")
     assert reason in doctor(daemon)
 
@@ -88,13 +88,13 @@ def test_a_vm_that_does_not_start_with_kvm_boots_without_it(deceived):
     made = []
     creator = threading.Thread(target=lambda: made.append(deceived.machine(kind="vm", name="deceived")))
     creator.start()
-    deceived.until(lambda: accel_of("deceived") == "kvm")
-    assert sees_device("deceived") == (True, True)
-    assert b"mitigations=off" not in pathlib.Path(f"/proc/{qemu_of('deceived')[0]}/cmdline").read_bytes()
+    deceived.until(lambda: accel_of(deceived, "deceived") == "kvm")
+    assert sees_device(deceived, "deceived") == (True, True)
+    assert b"mitigations=off" not in pathlib.Path(f"/proc/{qemu_of_daemon(deceived, 'deceived')[0]}/cmdline").read_bytes()
     creator.join()
     assert deceived.exec(made[0], "hostname")["stdout"] == "deceived\n"
-    assert deceived.get(f"/v1/machines/{made[0]}")["accel"] == accel_of("deceived") == "tcg"
-    assert sees_device("deceived") == (True, False)
+    assert deceived.get(f"/v1/machines/{made[0]}")["accel"] == accel_of(deceived, "deceived") == "tcg"
+    assert sees_device(deceived, "deceived") == (True, False)
     deceived.until(lambda: known(deceived)[1] == "no")
     reason = known(deceived)[2]
     print("KVM here:", reason)
@@ -112,8 +112,8 @@ def test_a_spawner_that_cannot_give_kvm_to_qemu_is_remembered(kernel):
     d = WithoutDevice(conf=f"[vm]\nkernel = {kernel}\n" if kernel else "")
     claim(d, "yes", "said by the test")
     m = d.machine(kind="vm", name="refused")
-    assert d.get(f"/v1/machines/{m}")["accel"] == accel_of("refused") == "tcg"
-    assert sees_device("refused") == (True, False)
+    assert d.get(f"/v1/machines/{m}")["accel"] == accel_of(d, "refused") == "tcg"
+    assert sees_device(d, "refused") == (True, False)
     d.until(lambda: known(d)[1] == "no")
     assert "carrel-spawn has no /dev/kvm" in known(d)[2]
     d.stop()

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from carrel import parent_of, spawner_pids
+from carrel import spawner_pids
 from daemon import Refused
 import qemu
 import test_memory
@@ -33,14 +33,7 @@ def files_of(daemon, m):
 
 
 def qemus(daemon):
-    """Those of this daemon: another one on the host may have a vm with the same name."""
-    found, spawners = [], spawner_pids(daemon.run_dir)
-    for pid in qemu.qemu_of("shared"):
-        above = pid
-        while above > 1 and above not in spawners:
-            above = parent_of(above)
-        found += [pid] if above in spawners else []
-    return found
+    return qemu.qemu_of_daemon(daemon, "shared")
 
 
 def count(daemon, m):
@@ -192,7 +185,7 @@ def test_a_vm_whose_memory_cannot_be_used_stays_paused(daemon, vm, counting):  #
     before = count(daemon, vm)
     saved = pause(daemon, vm)
     whole = saved.read_bytes()
-    for head, why in (b"damage", "is damaged"), (other_key(whole), "QEMU, the kernel, the memory"):
+    for head, why in (b"damage", "is damaged"), (other_key(whole), "QEMU, KVM, the memory"):
         with open(saved, "r+b") as file:
             file.write(head)
         with pytest.raises(Refused) as refused:
@@ -202,17 +195,6 @@ def test_a_vm_whose_memory_cannot_be_used_stays_paused(daemon, vm, counting):  #
         with open(saved, "r+b") as file:
             file.write(whole[:4096])
     resume(daemon, vm, before)
-
-
-def test_a_stop_gives_up_what_ran(daemon, vm, counting):  # noqa: F811
-    here = boot_id(daemon, vm)
-    pause(daemon, vm)
-    assert daemon.post(f"{at(vm)}/stop")["state"] == "stopped"
-    assert files_of(daemon, vm) == []
-    ended = daemon.wait(vm, counting)
-    assert ended["state"] == "unknown" and "was stopped" in ended["reason"], ended
-    daemon.post(f"{at(vm)}/resume")
-    assert boot_id(daemon, vm) != here
 
 
 def test_a_paused_vm_goes_on_though_vms_boot_another_guest_now(daemon, vm, counting):  # noqa: F811
@@ -230,3 +212,14 @@ def test_a_paused_vm_goes_on_though_vms_boot_another_guest_now(daemon, vm, count
     finally:
         initrd.write_bytes(kept)
     assert boot_id(daemon, vm) == here
+
+
+def test_a_stop_gives_up_what_ran(daemon, vm, counting):  # noqa: F811
+    here = boot_id(daemon, vm)
+    pause(daemon, vm)
+    assert daemon.post(f"{at(vm)}/stop")["state"] == "stopped"
+    assert files_of(daemon, vm) == []
+    ended = daemon.wait(vm, counting)
+    assert ended["state"] == "unknown" and "was stopped" in ended["reason"], ended
+    daemon.post(f"{at(vm)}/resume")
+    assert boot_id(daemon, vm) != here
