@@ -109,8 +109,8 @@ def attempt(e2b, sandbox, verb):
 
 
 def test_sandbox_whose_pause_was_cut_off_pauses_at_its_end(e2b, daemon):
-    sandbox = e2b.create(timeout=3)
-    daemon.patch("/v1/machines/" + machine_of(sandbox), {"on_ttl": "pause"})  # the first half of a pause
+    sandbox = e2b.create()
+    daemon.patch("/v1/machines/" + machine_of(sandbox), {"on_ttl": "pause", "ttl": "2s"})  # the first half of a pause
     daemon.until(lambda: state_of(e2b, sandbox) == "paused")
     e2b.post(sandbox, "connect", {"timeout": 1}, 201)
     daemon.until(lambda: not e2b.list()[0])
