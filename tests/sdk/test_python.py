@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.request
+import urllib.error
 
 import pytest
 
@@ -184,7 +186,19 @@ def test_rules_grants_and_ports(daemon, machine):
     assert machine.allow("https://a.example")[-1]["action"] == "allow"
     daemon.put("/v1/secrets/API_KEY", {"value": "some value of it"})
     assert machine.grant("secret", "API_KEY", at="a.example")[-1]["kind"] == "secret"
-    assert machine.expose(8000)["url"].startswith("http")
+    machine.start("echo hello >page; python3 -m http.server 8000")
+    port = machine.expose(8000)
+    assert port["url"].startswith("http")
+
+    def page():
+        try:
+            return urllib.request.urlopen(sdk.port_request(port, "/page", headers={"Accept": "*/*"}), timeout=60).read()
+        except urllib.error.HTTPError as refusal:
+            assert refusal.code == 502, "the server has started"
+
+    daemon.until(lambda: page() == b"hello\n")
+    with pytest.raises(sdk.CarrelError):
+        sdk.port_request({k: v for k, v in port.items() if k != "direct_url"})
     machine.unexpose(8000)
     with pytest.raises(sdk.CarrelError):
         machine.unexpose(8000)
@@ -543,7 +557,7 @@ def test_the_examples_of_the_docstrings_work(name, daemon, tmp_path, monkeypatch
         kind = sdk.Machine if name == "_sync" else sdk.AsyncMachine
         machine = kind.create()
         machine = await machine if inspect.isawaitable(machine) else machine
-        return await run_examples(sys.modules["carrel_sdk." + name], {"machine": machine, "directory": str(tmp_path)})
+        return await run_examples(sys.modules["carrel_sdk." + name], {"machine": machine, "directory": str(tmp_path), "port_request": sdk.port_request})
 
     assert asyncio.run(story()) > 20
 

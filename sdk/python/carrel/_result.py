@@ -2,9 +2,10 @@
 import base64
 import os
 import typing
+import urllib.request
 
 from ._http import CarrelError, member
-from ._types import Exec, ExecEvent, Result as ResultView
+from ._types import Exec, ExecEvent, Exposure, Result as ResultView
 
 Text = typing.Union[str, bytes]
 Command = typing.Union[str, typing.Sequence[typing.Union[str, "os.PathLike[str]"]]]
@@ -37,6 +38,17 @@ def _output(view: typing.Any, name: str) -> bytes:
 def event_bytes(event: ExecEvent) -> bytes:
     """The output in an event of the type stdout or stderr."""
     return _output(event, "data")
+
+
+def port_request(exposure: Exposure, path: str = "", **fields: typing.Any) -> urllib.request.Request:
+    """A request of a program to a port that expose() gave, for urllib.request.urlopen().
+
+    The fields are those of urllib.request.Request, such as `data`, `headers` and `method`.
+    """
+    if "direct_url" not in exposure:
+        raise CarrelError("unsupported", "this daemon exposes ports with TLS, which needs host names: open `url`")
+    headers = {**fields.pop("headers", {}), **exposure.get("headers", {})}
+    return urllib.request.Request(exposure["direct_url"] + path.lstrip("/"), headers=headers, **fields)
 
 
 class Result:

@@ -593,9 +593,12 @@ class Machine:
         return typing.cast(typing.List[Grant], member(added, "grants", list))
 
     def expose(self, port: int) -> Exposure:
-        """Exposes a port of the machine; `url` opens it in a browser.
+        """Exposes a port of the machine; `url` opens it in a browser, and port_request() is for programs.
 
-        >>> (machine.expose(8000))["url"].startswith("http://8000-")
+        >>> port = machine.expose(8000)
+        >>> port["url"].startswith("http://8000-")
+        True
+        >>> port_request(port, "/a").full_url == port["direct_url"] + "a"
         True
         """
         return typing.cast(Exposure, self._call("expose", {"port": port}))

@@ -4,6 +4,6 @@ export { TimeoutError, type CallOptions } from "./limit.js";
 export { Machine, type Contender, type StepRef } from "./machine.js";
 export { Files } from "./files.js";
 export { Process } from "./process.js";
-export { eventBytes, Result, type Command, type ExecFields } from "./result.js";
+export { eventBytes, fetchPort, Result, type Command, type ExecFields } from "./result.js";
 export { CarrelError, ConnectionError, type Fetch } from "./transport.js";
 export * as types from "./types.js";

@@ -229,7 +229,7 @@ export class Machine {
     return (await this.client.call("grant_add", this.words, { kind, what, ...fields })).grants;
   }
 
-  /** Exposes a port of the machine; `url` opens it in a browser. */
+  /** Exposes a port of the machine; `url` opens it in a browser, and fetchPort() is for programs. */
   expose(port: number): Promise<Exposure> {
     return this.client.call("expose", this.words, { port });
   }

@@ -1,6 +1,6 @@
 // Results of commands.
 import { CarrelError } from "./transport.js";
-import type { Exec, ExecOutput, ExecRequest, Result as ResultView } from "./types.js";
+import type { Exec, ExecOutput, ExecRequest, Exposure, Result as ResultView } from "./types.js";
 
 /** A text is a line for the shell of the machine, a list is a program and its arguments. */
 export type Command = string | string[];
@@ -41,6 +41,14 @@ function decoded(text: string | undefined, base64: string | undefined): Uint8Arr
 /** The output in an event of the type stdout or stderr. */
 export function eventBytes(event: ExecOutput): Uint8Array {
   return decoded(event.data, event.data_base64);
+}
+
+/** Sends a request of a program to a port that expose() gave. */
+export function fetchPort(exposure: Exposure, path = "", init: RequestInit = {}): Promise<Response> {
+  if (!exposure.direct_url) throw new CarrelError("unsupported", "this daemon exposes ports with TLS, which needs host names: open `url`");
+  const headers = new Headers(init.headers);
+  for (const [name, value] of Object.entries(exposure.headers ?? {})) headers.set(name, value);
+  return fetch(exposure.direct_url + path.replace(/^\/+/, ""), { ...init, headers });
 }
 
 /** What a command that has ended left. */

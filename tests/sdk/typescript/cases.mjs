@@ -1,7 +1,7 @@
 // Cases of the TypeScript SDK, one per name: node cases.mjs NAME. tests/sdk/test_typescript.py runs them.
 import assert from "node:assert/strict";
 import { createServer } from "node:net";
-import { CarrelError, Client, ConnectionError, eventBytes, Machine, Process, TimeoutError } from "carrel";
+import { CarrelError, Client, ConnectionError, eventBytes, fetchPort, Machine, Process, TimeoutError } from "carrel";
 
 const url = process.env.TEST_URL;
 const client = new Client({ url, token: process.env.TEST_TOKEN });
@@ -164,7 +164,13 @@ const cases = {
       assert.equal((await m.allow("https://a.example")).at(-1).action, "allow");
       await client.call("secret_set", { secret: "API_KEY" }, { value: "some value of it" });
       assert.equal((await m.grant("secret", "API_KEY", { at: "a.example" })).at(-1).kind, "secret");
-      assert.match((await m.expose(8000)).url, /^http/);
+      await m.start("echo hello >page; python3 -m http.server 8000");
+      const port = await m.expose(8000);
+      assert.match(port.url, /^http/);
+      let answer;
+      while ((answer = await fetchPort(port, "/page", { headers: { Accept: "*/*" } })).status === 502) await answer.text();
+      assert.equal(await answer.text(), "hello\n");
+      assert.throws(() => fetchPort({ ...port, direct_url: undefined }), CarrelError);
       await m.unexpose(8000);
       await assert.rejects(m.unexpose(8000), CarrelError);
     });
