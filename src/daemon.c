@@ -17,6 +17,7 @@
 
 #include "api/api.h"
 #include "api/e2b/e2b.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/disks.h"
@@ -104,6 +105,12 @@ static int read_options(int argc, char **argv, struct daemon *d, const char **co
     return 0;
 }
 
+/* The absolute path of a file named from the current directory. */
+static char *conf_beside(const char *path) {
+    char *here DEFER_FREE = getcwd(NULL, 0);
+    return xformat("%s/%s", here ? here : "", path);
+}
+
 /* Reads carrel.conf: the file `named`, else the one in /etc for root, else the one of the user. */
 static int read_conf(struct daemon *d, const char *named, struct err *err) {
     char path[PLACE_SIZE];
@@ -116,7 +123,12 @@ static int read_conf(struct daemon *d, const char *named, struct err *err) {
         snprintf(path, sizeof(path), "%s/carrel/carrel.conf", base);
     else
         snprintf(path, sizeof(path), "%s/.config/carrel/carrel.conf", home ? home : "");
-    return conf_read(path, &d->conf, err);
+    if (conf_read(path, &d->conf, err) < 0)
+        return -1;
+    char *whole DEFER_FREE = path[0] == '/' ? xstrdup(path) : conf_beside(path);
+    if (strlen(whole) < sizeof(d->conf.path))
+        snprintf(d->conf.path, sizeof(d->conf.path), "%s", whole);
+    return 0;
 }
 
 /* The default disk size, from carrel.conf or `carrel store init`. */

@@ -156,22 +156,31 @@ static int open_beneath(const char *root, const char *rest, int flags, struct er
     return fd < 0 ? err_num(err, fd, "cannot open '%s' in directory '%s'", rest, root) : fd;
 }
 
+int dirs_path_check(const char *path, struct err *err) {
+    if (path[0] == '/' && !has_dots(path))
+        return 0;
+    return err_set(err, ERR_INVALID, "path '%.100s' must be absolute, without '.', '..' or '//'",
+                   path);
+}
+
+const char *dirs_root_of(const char *path, const char *const *roots, size_t root_count) {
+    for (size_t i = 0; i < root_count; i++)
+        if (contains(roots[i], path))
+            return roots[i];
+    return NULL;
+}
+
 static int open_under(const char *path, const char *const *roots, size_t root_count, int flags,
                       struct err *err) {
-    if (path[0] != '/' || has_dots(path))
-        return err_set(err, ERR_INVALID,
-                       "path '%.100s' must be absolute, without '.', '..' or '//'", path);
-    for (size_t i = 0; i < root_count; i++)
-        if (contains(roots[i], path)) {
-            const char *rest = path + strlen(roots[i]);
-            while (*rest == '/')
-                rest++;
-            return open_beneath(roots[i], rest, flags, err);
-        }
-    err_set(err, ERR_DENIED,
-            "path '%.100s' is not below a directory of setting `roots` in carrel.conf", path);
-    return err_remedy(
-        err, "add its parent directory to `roots` in carrel.conf, or connect by the unix socket");
+    const char *root = dirs_root_of(path, roots, root_count);
+    if (dirs_path_check(path, err) < 0)
+        return -1;
+    if (!root)
+        return err_set(err, ERR_DENIED, "path '%.100s' is below none of the roots", path);
+    const char *rest = path + strlen(root);
+    while (*rest == '/')
+        rest++;
+    return open_beneath(root, rest, flags, err);
 }
 
 int dirs_open_under(const char *path, const char *const *roots, size_t root_count,

@@ -31,6 +31,10 @@ struct dir_rules {
 int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
                const struct dir_rules *rules, struct plan_grant *ret, struct err *err);
 
+/* Fails unless the path is absolute and without '.', '..' or '//'. */
+int dirs_path_check(const char *path, struct err *err);
+/* The root that the path is below; NULL: none. */
+const char *dirs_root_of(const char *path, const char *const *roots, size_t root_count);
 /* Opens a directory below one of the roots, without following links out of that root. */
 int dirs_open_under(const char *path, const char *const *roots, size_t root_count, struct err *err);
 /* Like dirs_open_under(), but opens a file. */

@@ -13,6 +13,7 @@
 #include "service/cells.h"
 #include "service/fields.h"
 #include "service/grants/live.h"
+#include "service/grants/roots.h"
 #include "service/images/live.h"
 #include "service/models/live.h"
 #include "service/net/live.h"
@@ -296,14 +297,12 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
     struct dir_grant asked[PLAN_MAX_GRANTS];
     const char *const own[] = {s->place->home, s->place->run, NULL};
     struct dir_rules rules = {own, r->unreviewed, rights_sends_files(who) ? who->uid : 0};
-    const char *roots[CONF_ROOTS_MAX];
-    size_t root_count = rights_sends_files(who) ? 0 : rights_roots(s, who, roots);
     if (r->dirs.count + r->volumes.count > PLAN_MAX_GRANTS)
         return err_set(err, ERR_LIMIT, "a machine can have at most %d directories and volumes",
                        PLAN_MAX_GRANTS);
     for (size_t i = 0; i < r->dirs.count; i++) {
         h->ours[i] = !rights_sends_files(who);
-        h->fds[i] = h->ours[i] ? dirs_open_under(dirs[i].path, roots, root_count, err) : fds[i];
+        h->fds[i] = h->ours[i] ? roots_open(s, who, dirs[i].path, false, err) : fds[i];
         if (h->fds[i] < 0)
             return -1;
         h->count++;

@@ -123,17 +123,3 @@ int authorise_machine(const struct caller *who, const struct machine_request *r,
 bool rights_sends_files(const struct caller *who) {
     return who->local && !who->console[0];
 }
-
-size_t rights_roots(struct service *s, const struct caller *who, const char **ret) {
-    struct owner_row daemon = {0};
-    struct err none;
-    size_t n = 0;
-    bool is_own = store_owner_by_uid(s->store, geteuid(), &daemon, &none) == 0 &&
-                  strcmp(daemon.name, who->owner) == 0;
-    for (size_t i = 0; i < s->conf->root_count; i++) {
-        const char *owner = s->conf->root_owners[i];
-        if (owner[0] ? strcmp(owner, who->owner) == 0 : is_own)
-            ret[n++] = s->conf->roots[i];
-    }
-    return n;
-}

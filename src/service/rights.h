@@ -65,5 +65,3 @@ int authorise_machine(const struct caller *who, const struct machine_request *r,
 /* True for a client at the unix socket, whose requests carry descriptors of files to grant. All
  * others, also pages of the console, name paths below a root of carrel.conf. */
 bool rights_sends_files(const struct caller *who);
-/* Lists the roots of carrel.conf that belong to the caller's owner; returns how many. */
-size_t rights_roots(struct service *s, const struct caller *who, const char **ret);

@@ -60,8 +60,9 @@ static const struct key keys[] = {
     {"daemon", "listen", CONF_ADDRESS, AT(listen), "", 0, 0,
      "address and port for TCP clients; default: none, only the unix socket"},
     {"daemon", "roots", CONF_PATHS, AT(roots), "", 0, 0,
-     "directories below which TCP clients may use paths of this host, as PATH or OWNER:PATH; PATH "
-     "alone is for the user that runs the daemon; one per line, up to 32"},
+     "directories below which pages of the console and TCP clients may use paths of this host, as "
+     "PATH or OWNER:PATH; PATH alone is for the user that runs the daemon; one per line, up to 32; "
+     "a change counts without a restart"},
     {"daemon", "group", CONF_WORD, AT(group), "", 0, 0,
      "group whose members may use root's daemon; default: every user of the host may"},
     {"daemon", "max_machines", CONF_COUNT, AT(max_machines), "1000", 1, 100000,

@@ -19,6 +19,7 @@
 enum { CONF_TEXT_SIZE = 256, CONF_ROOTS_MAX = 32, CONF_FILE_MAX = 64 << 10, CONF_LINE_MAX = 190 };
 
 struct conf {
+    char path[CONF_TEXT_SIZE];   /* of this file, absolute, set by the daemon; may be empty */
     char listen[CONF_TEXT_SIZE]; /* "ADDRESS:PORT"; empty: only the unix socket */
     char group[CONF_TEXT_SIZE];  /* who may use root's daemon; empty: every user */
     /* directories below which TCP clients may use paths */

@@ -228,6 +228,23 @@ def test_one_request_has_what_all_rows_in_view_do_now(tab, daemon):
     assert tab.evaluate(f"{ASKED}.length") - before < 8  # two events and a few periods, not twenty rows
 
 
+def test_the_form_says_how_a_directory_may_be_handed_over(tab, daemon, tmp_path):
+    """The line that it shows is written into carrel.conf, and counts without a restart."""
+    conf = daemon.conf.read_text()
+    tab.click("text=New machine")
+    tab.shown(f"dialog .advice:has-text('{daemon.conf}')")
+    tab.fill("label:has-text('Directory') input", str(tmp_path))
+    tab.shown(f"dialog .advice code:text-is('roots = {tmp_path}')")
+    tab.click("dialog button:text('Create')")
+    tab.shown(f"dialog .problem:has-text('{daemon.conf}'):has-text('roots = {tmp_path}')")
+    daemon.conf.write_text(f"[daemon]\nroots = {tmp_path}\n{conf}")
+    tab.gone("dialog .advice")
+    tab.shown(f"label:has-text('Directory') small:has-text('below {tmp_path}')")
+    tab.click("dialog button:text('Create')")
+    tab.shown("#tab-timeline")
+    daemon.conf.write_text(conf)
+
+
 @needs_root
 def test_another_user_sees_only_what_is_theirs(tab, daemon, browser):
     mine, other = daemon.machine(name="mine"), Peer(daemon, 65534)

@@ -221,3 +221,24 @@ def test_a_root_belongs_to_an_owner(fresh):
             assert "'admin'" in refused(403, "denied", give, client, name, "rw")["message"]
     finally:
         shutil.rmtree(top)
+
+
+def test_a_root_counts_as_soon_as_it_is_written_and_a_refusal_says_the_line(fresh):
+    top = pathlib.Path(tempfile.mkdtemp(prefix="cd-rights-", dir="/tmp"))
+    try:
+        d = fresh("--listen", "127.0.0.1:0")
+        own, ann = d.tcp(), d.tcp(owner="ann")
+        give = lambda client: client.machine(dirs=[{"path": str(top), "at": "/home/user/d", "mode": "cow"}])  # noqa: E731
+        conf = d.conf.read_text()
+        told, other = (refused(403, "denied", give, client) for client in (own, ann))
+        assert f"`roots` in {d.conf}" in told["message"], told
+        assert told["remedy"].endswith(f"roots = {top}"), told
+        assert str(d.dir) not in str(other) and other["remedy"].endswith(f"roots = ann:{top}"), other
+        d.conf.write_text(f"[daemon]\nroots = ann:{top}\n    {top}\n" + conf)
+        assert give(own) and give(ann)
+        d.conf.write_text(f"[daemon]\nroots = {top} wrong\nwrong\n" + conf)
+        assert str(d.conf) in refused(400, "invalid", give, own)["message"]
+        d.conf.write_text(conf)
+        refused(403, "denied", give, own)
+    finally:
+        shutil.rmtree(top)

@@ -10,12 +10,18 @@
 #include "base/defer.h"
 #include "service/console/console.h"
 #include "service/console/orders.h"
+#include "service/grants/roots.h"
 #include "service/net/expose.h"
 #include "service/tickets.h"
 
 /* A link is sent by callers that are not known yet, so little is kept of what they send. */
 /* JSON writes each byte of a result as at most two: carrel ship escapes control characters. */
-enum { BODY_MAX = 2 * ORDER_OUTPUT_MAX + (64 << 10), OPEN_BODY_MAX = 16 << 10, FRAMES_MAX = 320 };
+enum {
+    BODY_MAX = 2 * ORDER_OUTPUT_MAX + (64 << 10),
+    OPEN_BODY_MAX = 16 << 10,
+    FRAMES_MAX = 320,
+    ROOTS_MAX = 64 << 10
+};
 
 struct console_face {
     struct service *service;
@@ -149,6 +155,34 @@ static void console_me(struct console_face *f, struct http_exchange *x, const st
     console_reply(x, 200, &text);
 }
 
+/* The directories that this page may hand to machines, and where its owner can allow more. */
+static void console_roots(struct console_face *f, struct http_exchange *x, const struct caller *who,
+                          const json_t *body) {
+    struct buf text DEFER(buf_done) = BUF(ROOTS_MAX);
+    struct jot j = JOT(&text);
+    struct roots *r DEFER_FREE = xnew(struct roots);
+    struct err err;
+    int done = -1;
+    (void)body;
+    if (!who->console[0])
+        err_set(&err, ERR_INVALID, "only a page of the console asks for this");
+    else
+        done = service_roots_read(f->service, who, r, &err);
+    if (done < 0) {
+        console_refuse(x, &err);
+        return;
+    }
+    jot_object(&j, NULL);
+    jot_array(&j, "roots");
+    for (size_t i = 0; i < r->count; i++)
+        jot_string(&j, NULL, r->paths[i]);
+    jot_end(&j, ']');
+    jot_string(&j, "conf", r->conf);
+    jot_string(&j, "of", r->is_own ? "" : who->owner);
+    jot_end(&j, '}');
+    console_reply(x, 200, &text);
+}
+
 static void console_close(struct console_face *f, struct http_exchange *x, const struct caller *who,
                           const json_t *body) {
     const struct buf text = {.data = (char[]){"{}"}, .len = 2};
@@ -171,7 +205,7 @@ static const struct action {
     {"/console/ticket", false, console_ticket}, {"/console/me", false, console_me},
     {"/console/close", false, console_close},   {"/console/order", false, console_order},
     {"/console/result", false, console_result}, {"/console/work", false, console_work},
-    {"/console/done", false, console_done},
+    {"/console/done", false, console_done},     {"/console/roots", false, console_roots},
 };
 
 /* A body that is collected. */

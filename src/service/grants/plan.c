@@ -12,6 +12,7 @@
 #include "grant/dirs.h"
 #include "service/grants/bases.h"
 #include "service/grants/inner.h"
+#include "service/grants/roots.h"
 #include "service/rights.h"
 
 bool grant_plan_delivers(const struct grant_plan *p) {
@@ -158,17 +159,15 @@ void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done,
 /* Opens the data to copy: the descriptor that the caller sent, or a path below `roots`. */
 static int open_copy(struct service *s, const struct caller *who, const struct grant_request *r,
                      int fd, bool *ret_ours, struct err *err) {
-    const char *roots[CONF_ROOTS_MAX];
     const char *const own[] = {s->place->home, s->place->run, NULL};
     bool sends = rights_sends_files(who);
-    size_t root_count = sends ? 0 : rights_roots(s, who, roots);
     *ret_ours = !sends;
     if (sends && fd < 0)
         return err_set(err, ERR_INVALID,
                        "the request passes no open file for '%.100s': send its file descriptor "
                        "with the request",
                        r->what);
-    int file = sends ? fd : files_open_under(r->what, roots, root_count, err);
+    int file = sends ? fd : roots_open(s, who, r->what, true, err);
     if (file >= 0 && file_check(file, r->what, own, err) < 0) {
         if (*ret_ours)
             close(file);

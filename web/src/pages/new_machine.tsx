@@ -2,10 +2,12 @@ import { useState } from "preact/hooks";
 import { api } from "../api";
 import { go } from "../router";
 import type { Machine } from "../types";
-import { Copy, Field } from "../ui/basics";
+import { Copy, Field, Problem } from "../ui/basics";
 import { FormDialog } from "../ui/dialog";
-import { quoted } from "../ui/format";
+import { quoted, shown } from "../ui/format";
 import { useLoad } from "../ui/load";
+
+const ROOTS_MS = 3000; // the user may be writing carrel.conf beside this form
 
 interface Wish {
   name: string;
@@ -52,12 +54,37 @@ function command(w: Wish): string {
   return words.join(" ");
 }
 
+interface Roots {
+  roots: string[];
+  conf: string; // path of carrel.conf, if the user of this page can write it
+  of: string; // owner that a line of it names; empty: none
+}
+
+/** A page may hand over only directories below `roots`: says so while the path is typed, with the line that allows it. */
+function RootsNote({ dir, told }: { dir: string; told: Roots }) {
+  const path = dir.replace(/\/+$/, "");
+  const isBelow = told.roots.some((r) => path === r.replace(/\/+$/, "") || path.startsWith(`${r.replace(/\/+$/, "")}/`));
+  if (isBelow || (!path && told.roots.length)) return null;
+  const line = `roots = ${told.of && `${told.of}:`}${path || "/srv/projects"}`;
+  return (
+    <div class="advice" role="status">
+      {path ? "A page may not hand over this directory yet. " : "A page may hand over no directory of this host yet. "}
+      {told.conf
+        ? <>To allow it, add this line to section <code>[daemon]</code> of <code>{shown(told.conf)}</code>. It counts without a restart.</>
+        : <>Who runs the daemon allows it with this line in section <code>[daemon]</code> of carrel.conf.</>}
+      <div class="bar"><code class="command">{shown(line)}</code><Copy text={line} /></div>
+    </div>
+  );
+}
+
 export function NewMachine({ close }: { close: () => void }) {
   const [wish, setWish] = useState(nothing);
   const images = useLoad((signal) => api.get<{ images: { name?: string }[] }>("/v1/images", {}, signal), []);
+  const roots = useLoad(() => api.post<Roots>("/console/roots"), [], undefined, ROOTS_MS);
   const names = ["host", ...(images.data?.images ?? []).flatMap((i) => i.name ?? [])];
   const set = (name: keyof Wish) => (e: { currentTarget: HTMLInputElement | HTMLSelectElement }) =>
     setWish({ ...wish, [name]: e.currentTarget.value });
+  const below = (roots.data?.roots ?? []).map(shown).join(" or ");
   const submit = async () => {
     const made = await api.post<Machine>("/v1/machines", body(wish));
     go(["machines", made.id]);
@@ -81,9 +108,12 @@ export function NewMachine({ close }: { close: () => void }) {
       <Field label="Memory" hint="at most, such as 512M or 4G; empty: 2G, or the default of carrel.conf"><input value={wish.mem} onInput={set("mem")} /></Field>
       <Field label="Processors" hint="at most, such as 0.5 or 2; empty: no limit"><input type="number" min="0" step="any" value={wish.cpus} onInput={set("cpus")} /></Field>
       <Field label="Delete after" hint="such as 30m or 8h; empty: never"><input value={wish.ttl} onInput={set("ttl")} /></Field>
-      <Field label="Directory" hint="of this host, granted as a copy; it must be below a root of carrel.conf">
-        <input value={wish.dir} onInput={set("dir")} placeholder="/srv/projects/shop" />
+      <Field label="Directory" hint={`of this host, granted as a copy${below && `; below ${below}`}`}>
+        <input value={wish.dir} onInput={set("dir")} placeholder="/srv/projects/shop" list="roots" />
       </Field>
+      <datalist id="roots">{roots.data?.roots.map((r) => <option key={r} value={r} />)}</datalist>
+      {roots.data && <RootsNote dir={wish.dir} told={roots.data} />}
+      <Problem error={roots.error} />
       <Field label="Network" hint="hosts and presets that it may reach, such as pip, api.github.com">
         <input value={wish.net} onInput={set("net")} />
       </Field>
