@@ -80,6 +80,23 @@ const char *model_provider_format(const struct conf *conf, const char *name) {
     return "";
 }
 
+void model_provider_facts(const struct conf *conf, const char *name,
+                          struct model_provider_facts *ret) {
+    *ret = (struct model_provider_facts){"", "", false};
+    for (size_t i = 0; i < conf->provider_count; i++) {
+        const struct conf_provider *p = &conf->providers[i];
+        bool is_secret = p->key_secret[0];
+        if (strcmp(p->name, name) == 0) {
+            *ret = (struct model_provider_facts){is_secret ? p->key_secret : p->key_env, p->url,
+                                                 is_secret};
+            return;
+        }
+    }
+    for (size_t i = 0; i < KNOWN; i++)
+        if (strcmp(known[i].name, name) == 0)
+            *ret = (struct model_provider_facts){known[i].key_env, known[i].url, false};
+}
+
 static int set_url(char *to, size_t size, const char *value, struct err *err) {
     size_t n = strlen(value);
     while (n > 0 && value[n - 1] == '/')
@@ -135,8 +152,14 @@ static int take_key(const struct conf_provider *from, model_env_fn *env, void *a
     if (p->key)
         return 0;
     err_set(err, ERR_DENIED, "the API key of model provider '%s' is not set", p->name);
-    return is_secret ? err_remedy(err, "set the API key: carrel secret set %s", from->key_secret)
-                     : err_remedy(err, "set the environment variable %s", from->key_env);
+    return is_secret ? err_remedy(err,
+                                  "store the API key as secret %s of the user of the daemon "
+                                  "(carrel secret set, or page Secrets)",
+                                  from->key_secret)
+                     : err_remedy(err,
+                                  "start the daemon with %s in its environment, or name a "
+                                  "stored secret: key_secret in carrel.conf",
+                                  from->key_env);
 }
 
 static const char *default_auth(const char *format) {

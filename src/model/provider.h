@@ -48,6 +48,14 @@ int model_provider_find(const struct conf *conf, const char *wanted, model_env_f
 const char *model_provider_name(const struct conf *conf, size_t i);
 /* Returns the format of a provider of that list. */
 const char *model_provider_format(const struct conf *conf, const char *name);
+/* What is known of a provider of that list, whether it can be called or not. */
+struct model_provider_facts {
+    const char *key; /* variable of the environment, or secret, with the API key; empty: none */
+    const char *url; /* unless a variable of the environment replaces it */
+    bool is_secret;
+};
+void model_provider_facts(const struct conf *conf, const char *name,
+                          struct model_provider_facts *ret);
 
 /* Finds an alias of carrel.conf; NULL: none. */
 const struct conf_alias *model_alias(const struct conf *conf, const char *name);

@@ -29,6 +29,8 @@ static void put_provider(struct service *s, const struct caller *who, const char
     const struct model_access a = service_model_access(s);
     struct model_provider p DEFER(model_provider_done) = {.key = NULL};
     char wanted[sizeof(p.name) + 4];
+    struct model_provider_facts facts;
+    model_provider_facts(s->conf, name, &facts);
     struct err err = {0};
     snprintf(wanted, sizeof(wanted), "%s/any", name);
     bool ready = model_provider_find(a.conf, wanted, a.env, a.env_arg, &p, &err) == 0;
@@ -36,8 +38,10 @@ static void put_provider(struct service *s, const struct caller *who, const char
     jot_string(j, "name", name);
     jot_string(j, "format", model_provider_format(a.conf, name));
     jot_bool(j, "ready", ready);
-    if (ready && service_sees_all(who))
-        jot_string(j, "url", p.url);
+    if (facts.key[0])
+        jot_string(j, facts.is_secret ? "key_secret" : "key_env", facts.key);
+    if (service_sees_all(who))
+        jot_string(j, "url", ready ? p.url : facts.url);
     if (!ready)
         jot_string(j, "missing", err.remedy[0] ? err.remedy : err.text);
     jot_end(j, '}');

@@ -3,11 +3,13 @@ import { useState } from "preact/hooks";
 import { api } from "../api";
 import { href } from "../router";
 import { who } from "../session";
-import { Badge, Empty, Field, Loading, Problem } from "../ui/basics";
+import { Badge, Copy, Empty, Field, Loading, Problem } from "../ui/basics";
 import { shown } from "../ui/format";
 import { useLoad } from "../ui/load";
 import { Plot } from "../ui/plot";
 import { type Column, Table } from "../ui/table";
+
+export const MODELS_MS = 5000; // a key that is stored has no event
 
 interface Usage {
   day?: string;
@@ -28,12 +30,51 @@ interface UsageList {
   usage: Usage[];
 }
 
-interface Provider {
+export interface Provider {
   name: string;
+  key_env?: string; // variable of the daemon's environment that holds the key
+  key_secret?: string; // or the secret
   format: string;
   ready: boolean;
   url?: string;
   missing?: string;
+}
+
+/** What a provider still needs, and how a user of this page gives it. */
+export function ProviderNeeds({ provider: p }: { provider: Provider }) {
+  if (p.ready) return null;
+  const line = `provider = ${p.name} format=${p.format} url=${p.url} key_secret=${p.key_env}`;
+  if (p.key_secret)
+    return (
+      <div class="advice">
+        The key of {shown(p.name)} is missing. <a href={href(["secrets"])}>Store it</a> as the secret <code>{shown(p.key_secret)}</code>:
+        it counts at once.
+      </div>
+    );
+  if (!p.key_env) return <div class="advice">{shown(p.missing ?? "")}</div>;
+  return (
+    <div class="advice">
+      The key of {shown(p.name)} is missing. The daemon looks for the variable <code>{shown(p.key_env)}</code> in its own
+      environment, which is not that of your shell: start the daemon again with it.
+      {p.url && (
+        <>
+          {" "}Or add this line to section <code>[models]</code> of carrel.conf, start the daemon again, and
+          {" "}<a href={href(["secrets"])}>store the key</a> as the secret <code>{shown(p.key_env)}</code>:
+          <div class="bar"><code>{shown(line)}</code><Copy text={line} /></div>
+        </>
+      )}
+    </div>
+  );
+}
+
+function ProviderKey({ provider: p }: { provider: Provider }) {
+  const key = p.key_secret ?? p.key_env;
+  if (!key) return <span class="soft">no key needed</span>;
+  return (
+    <span class="soft">
+      key: {p.ready ? "set" : "not set"}, from the {p.key_secret ? "secret" : "daemon’s variable"} <code>{shown(key)}</code>
+    </span>
+  );
 }
 
 interface ModelList {
@@ -100,7 +141,9 @@ function Known({ list }: { list: ModelList }) {
           <div class="fact" key={p.name}>
             <dt>{shown(p.name)} {p.format !== p.name && <span class="soft">({p.format})</span>}</dt>
             <dd>
-              {p.ready ? <Badge kind="good">ready</Badge> : <Badge kind="warn">not ready</Badge>} {shown(p.missing ?? p.url ?? "")}
+              {p.ready ? <Badge kind="good">ready</Badge> : <Badge kind="warn">not ready</Badge>} <ProviderKey provider={p} />
+              {p.url && <span class="soft">{" "}· {shown(p.url)}</span>}
+              {!p.ready && <details><summary>What is missing</summary><ProviderNeeds provider={p} /></details>}
             </dd>
           </div>
         ))}
@@ -123,7 +166,7 @@ export function Models() {
   const [days, setDays] = useState(30);
   const usage = (by: string) => (signal: AbortSignal) => api.get<UsageList>("/v1/models/usage", { by, days }, signal);
   const ends = (e: { type: string }) => e.type === "run.end";
-  const models = useLoad((signal) => api.get<ModelList>("/v1/models", {}, signal), []);
+  const models = useLoad((signal) => api.get<ModelList>("/v1/models", {}, signal), [], undefined, MODELS_MS);
   const perDay = useLoad(usage("day"), [days], ends);
   const perModel = useLoad(usage("model"), [days], ends);
   const perMachine = useLoad(usage("machine"), [days], ends);

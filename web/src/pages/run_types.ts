@@ -1,3 +1,4 @@
+import { shown } from "../ui/format";
 import type { Report } from "./transcript";
 
 export interface Run {
@@ -24,4 +25,12 @@ export interface Run {
 export function stateKind(run: Run): string {
   if (run.state === "ended") return run.status === "done" ? "good" : "bad";
   return run.state === "running" ? "running" : "warn";
+}
+
+const TITLE_MAX = 90;
+
+/** The first line of the task: what a run is called. */
+export function runTitle(run: Run): string {
+  const line = run.task.split("\n").find((l) => l.trim())?.trim() ?? run.id;
+  return shown(line.length > TITLE_MAX ? `${line.slice(0, TITLE_MAX)}…` : line);
 }

@@ -9,8 +9,9 @@ import { ago, duration, shown } from "../ui/format";
 import { useKeys } from "../ui/keys";
 import { useLoad } from "../ui/load";
 import { type Column, Table } from "../ui/table";
+import { MODELS_MS, type Provider, ProviderNeeds } from "./models";
 import { RunPage } from "./run";
-import { type Run, stateKind } from "./run_types";
+import { type Run, runTitle, stateKind } from "./run_types";
 import "./runs.css";
 
 // What each one is for; docs/reference/operator.md has the whole table.
@@ -23,7 +24,7 @@ const modes: Record<string, string> = {
 };
 
 const columns: Column<Run>[] = [
-  { title: "Task", width: "minmax(10rem, 4fr)", show: (r) => <strong>{shown(r.task)}</strong> },
+  { title: "Task", width: "minmax(10rem, 4fr)", show: (r) => <strong title={shown(r.task)}>{runTitle(r)}</strong> },
   { title: "State", width: "7rem", show: (r) => <Badge kind={stateKind(r)}>{r.status ?? r.state}</Badge> },
   { title: "Model", width: "minmax(6rem, 1fr)", wide: true, show: (r) => shown(r.model) },
   { title: "Machine", width: "9.5rem", wide: true, show: (r) => machineName(r.machine) },
@@ -35,7 +36,7 @@ const columns: Column<Run>[] = [
 
 interface ModelNames {
   default: string;
-  providers: { name: string; ready: boolean }[];
+  providers: Provider[];
   aliases: { name: string }[];
   models: { name: string }[];
 }
@@ -89,7 +90,7 @@ function Limits({ f, set }: { f: Fields; set: (name: keyof Fields) => (e: { curr
 
 function NewRun({ machine, close }: { machine: string; close: () => void }) {
   const [f, setF] = useState<Fields>({ ...none, machine });
-  const { data } = useLoad((signal) => api.get<ModelNames>("/v1/models", {}, signal), []);
+  const { data } = useLoad((signal) => api.get<ModelNames>("/v1/models", {}, signal), [], undefined, MODELS_MS);
   useEffect(machinesWatch, []);
   const set = (name: keyof Fields) => (e: { currentTarget: { value: string } }) =>
     setF({ ...f, [name]: e.currentTarget.value });
@@ -97,6 +98,8 @@ function NewRun({ machine, close }: { machine: string; close: () => void }) {
     const run = await api.post<Run>("/v1/runs", body(f));
     go(["runs", run.id]);
   };
+  const wanted = f.model || data?.default || "";
+  const provider = data?.providers.find((p) => p.name === wanted.split("/")[0] && !p.ready);
   const names = [...(data?.aliases ?? []), ...(data?.models ?? [])].map((m) => m.name);
   return (
     <FormDialog title="Start a run" action="Start" submit={submit} close={close}>
@@ -111,6 +114,7 @@ function NewRun({ machine, close }: { machine: string; close: () => void }) {
         <input list="models" required={!!data && !data.default} value={f.model} onInput={set("model")} />
       </Field>
       <datalist id="models">{names.map((n) => <option key={n} value={n} />)}</datalist>
+      {provider && <ProviderNeeds provider={provider} />}
       {f.model.startsWith("rehearsal/") && (
         <Field label="Script" hint="Answers of the rehearsal, as JSON.">
           <textarea rows={3} value={f.script} onInput={set("script")} />
