@@ -13,6 +13,10 @@ void api_net_add(struct call *c) {
     service_net_add(c->service, &c->who, c->params[0], c->request, call_told, c);
 }
 
+void api_net_guard(struct call *c) {
+    service_net_guard_told(c->service, &c->who, c->params[0], call_told, c);
+}
+
 void api_net_remove(struct call *c) {
     uint64_t rule;
     struct err err;

@@ -115,6 +115,7 @@ void api_desktop_watch(struct call *c);
 /* net.c */
 void api_net_show(struct call *c);
 void api_net_add(struct call *c);
+void api_net_guard(struct call *c);
 void api_net_remove(struct call *c);
 /* steps.c */
 void api_snap(struct call *c);

@@ -218,23 +218,35 @@ static struct gate_crossing crossing_of(const struct conn *c, enum gate_outcome 
     };
 }
 
-bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
-               const char *why) {
+static bool tell_crossing(struct conn *c, const struct gate_crossing *crossing) {
     struct gate *g = c->machine->gate;
-    struct gate_crossing crossing = crossing_of(c, outcome, method, path);
-    crossing.why = why;
+    enum gate_outcome outcome = crossing->outcome;
     g->stats.allowed += outcome == GATE_ALLOWED;
     g->stats.denied += outcome == GATE_DENIED;
     const struct policy *p = &c->machine->policy;
     bool was_closed = policy_is_closed(p);
     if (outcome == GATE_ALLOWED)
         c->is_open = true;
-    bool explain = g->hooks->crossed(g->arg, c->machine->id, &crossing);
+    bool explain = g->hooks->crossed(g->arg, c->machine->id, crossing);
     if (outcome == GATE_ALLOWED && !was_closed && policy_is_closed(p)) {
         c->taints = true;
         gate_changed(c->machine); /* other connections may no longer be allowed */
     }
     return explain;
+}
+
+bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
+               const char *why) {
+    struct gate_crossing crossing = crossing_of(c, outcome, method, path);
+    crossing.why = why;
+    return tell_crossing(c, &crossing);
+}
+
+void conn_tell_failed(struct conn *c, const char *method, const char *path, const char *why) {
+    struct gate_crossing crossing = crossing_of(c, GATE_DENIED, method, path);
+    crossing.why = why;
+    crossing.failed = true;
+    tell_crossing(c, &crossing);
 }
 
 bool conn_tell_allowed(struct conn *c, const char *method, const char *path) {
@@ -321,7 +333,7 @@ static void tunnel_open(struct conn *c, const struct err *err) {
     } else if (err->code == ERR_DENIED) {
         conn_explain_refusal(c, err->text, c->dial_remedy);
     } else {
-        conn_tell(c, GATE_DENIED, NULL, NULL, err->text);
+        conn_tell_failed(c, NULL, NULL, err->text);
         conn_end(c, true, NULL);
     }
 }

@@ -48,6 +48,7 @@ struct gate_crossing {
     const char *pending;       /* id of the request that waits for an approval; NULL: none */
     const char *secret, *way; /* GATE_USED: name of the secret; its place: header, basic or query */
     const char *why;          /* reason why the gate denied or ended the connection */
+    bool failed;              /* GATE_DENIED: it was allowed, but the server could not be reached */
     bool cached;              /* GATE_ALLOWED: delivered from the package cache */
     uint64_t sent, received;  /* bytes that the machine sent and received */
 };

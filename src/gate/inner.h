@@ -174,6 +174,8 @@ bool conn_is_cut_off(const struct conn *c);
 struct policy_care conn_cares(const struct conn *c);
 bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
                const char *why);
+/* Reports one that was allowed, and whose server could not be reached. */
+void conn_tell_failed(struct conn *c, const char *method, const char *path, const char *why);
 /* Reports an allowed connection or request. False: it tainted the machine, which could not be
  * stored, so the connection was ended. */
 bool conn_tell_allowed(struct conn *c, const char *method, const char *path);

@@ -140,7 +140,7 @@ static bool step_handshake(struct conn *c) {
         reach_server(c);
         return true;
     }
-    conn_tell(c, GATE_DENIED, w->method, w->path, err.text);
+    conn_tell_failed(c, w->method, w->path, err.text);
     say_status(c, 502, err.text);
     return false;
 }
@@ -166,7 +166,7 @@ static void web_dialled(struct conn *c, const struct err *err) {
         web_say_no(c, err->text, c->dial_remedy);
         return;
     } else {
-        conn_tell(c, GATE_DENIED, w->method, w->path, err->text);
+        conn_tell_failed(c, w->method, w->path, err->text);
         say_status(c, 502, err->text);
         return;
     }

@@ -7,13 +7,15 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/grants/live.h"
 #include "service/state.h"
 
-/* Every warning of risks_find() contains this text, so that risks_note() finds an earlier one. */
-#define RISK_MARK "private data ("
+/* Every warning of risks_find() begins with this text, so that an earlier one is found. It is the
+ * last of the warnings of a machine. */
+#define RISK_MARK "this machine has private data ("
 
 static bool is_private(const char *kind) {
     static const char *const kinds[] = {"dir", "file", "repo", "sqlite", "postgres", "volume"};
@@ -44,6 +46,8 @@ static const char *host_of(const struct policy_rule *r, char ret[NAME_SIZE + 2])
 static const struct policy_rule *find_rule(const struct policy *p, bool way_out) {
     for (size_t i = 0; i < p->count; i++) {
         const struct policy_rule *r = &p->rules[i];
+        if (r->expires_ms && r->expires_ms <= wall_ms())
+            continue;
         bool stranger = r->action != POLICY_DENY && !r->trusted && !r->preset[0];
         bool out = r->action == POLICY_ALLOW && !r->preset[0] && !r->trusted &&
                    (r->host_kind != HOST_EXACT || !only_reads(r->methods));
@@ -67,13 +71,28 @@ bool risks_find(struct live *l, char ret[RISKS_SIZE]) {
             continue;
         snprintf(
             ret, RISKS_SIZE,
-            "this machine has " RISK_MARK "%s '%.200s'), untrusted content (%.60s) and network "
+            RISK_MARK
+            "%s '%.200s'), untrusted content (%.60s) and network "
             "access (%.60s): content it reads could make it send the data out. Remove one of them, "
-            "or use --guard to close the network once it has read untrusted content",
+            "or guard it (--guard), which closes its network once it has read untrusted content",
             list.rows[i].kind, list.rows[i].what, host_of(stranger, first), host_of(out, second));
         return true;
     }
     return false;
+}
+
+/* Takes a warning back that is not true any more. */
+static void risks_settle(struct live *l) {
+    char *told = l->row.warnings ? strstr(l->row.warnings, RISK_MARK) : NULL;
+    struct err err;
+    if (!told)
+        return;
+    while (told > l->row.warnings && strchr("; ", told[-1]))
+        told--;
+    *told = '\0';
+    if (store_machine_update(l->service->store, &l->row, &err) < 0)
+        log_line(LOG_ERROR, "service", "delete a warning about a machine: %s id=%s", err.text,
+                 l->row.id);
 }
 
 /* Warns once: an earlier warning of the same kind is not repeated. */
@@ -85,8 +104,10 @@ bool risks_note(struct live *l, char ret[RISKS_SIZE]) {
                                      .verb = "grant.risk",
                                      .machine = l->row.id,
                                      .reason = ret};
-    if (!risks_find(l, ret))
+    if (!risks_find(l, ret)) {
+        risks_settle(l);
         return false;
+    }
     if (before && strstr(before, RISK_MARK))
         return true;
     l->row.warnings = xformat("%s%s%s", before ? before : "", before && *before ? "; " : "", ret);

@@ -303,7 +303,8 @@ enum { RISKS_SIZE = 640 };
 /* True if the machine has private data, untrusted content and network access at once. */
 bool risks_find(struct live *l, char ret[RISKS_SIZE]);
 /*
- * Like risks_find(); a new risk is also written to the machine's row and the journal, and sent as
+ * Like risks_find(), after a change; a risk that is gone is taken out of the machine's row, and a
+ * new one is also written to the machine's row and the journal, and sent as
  * an event.
  */
 bool risks_note(struct live *l, char ret[RISKS_SIZE]);

@@ -292,3 +292,16 @@ def test_a_held_request_is_listed_under_network_until_it_is_decided(tab, daemon)
     daemon.post(f"/v1/pending/{item}", {"decision": "deny"})
     tab.gone("[aria-label='Held']")
     tab.shown("[aria-label='Reached and refused'] .badge:has-text('refused')")
+
+
+def test_a_machine_is_guarded_and_a_name_that_is_unknown_is_not_called_refused(tab, daemon):
+    machine = daemon.machine(net=[{"target": "http://nowhere.invalid"}])
+    show(tab, machine, "network")
+    tab.click("button:text('Guard…')")
+    tab.shown("dialog:has-text('cannot be undone')")
+    tab.click("dialog button:text('Guard')")
+    tab.shown(".bar .badge:text-is('guarded')")
+    assert daemon.get(f"/v1/machines/{machine}/net")["guarded"] is True
+    daemon.exec(machine, "curl -s -m 60 http://nowhere.invalid/; curl -s -m 60 http://forbidden.invalid/; true")
+    tab.shown("[aria-label='Reached and refused'] li:has-text('nowhere.invalid') .badge:text-is('not reached')")
+    tab.shown("[aria-label='Reached and refused'] li:has-text('forbidden.invalid') .badge:text-is('refused')")

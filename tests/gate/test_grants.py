@@ -323,8 +323,25 @@ def test_private_data_strangers_and_a_way_out(gated, lent, tmp_path):
     assert [v for v in verbs(gated, box) if v[1] == "grant.risk"] == [("note", "grant.risk", None)]
     gated.restart()
     assert gated.get(f"/v1/machines/{box}")["warnings"] == told
+    rules = {r["target"]: r["id"] for r in gated.get(f"/v1/machines/{box}/net")["rules"]}
+    way_out = next(n for target, n in rules.items() if "*.example.com" in target)
+    gated.delete(f"/v1/machines/{box}/net/rules/{way_out}")
+    assert "warnings" not in gated.get(f"/v1/machines/{box}")
+    gated.post(f"/v1/machines/{box}/net/rules", {"target": "*.example.com"})
+    assert gated.get(f"/v1/machines/{box}")["warnings"] == told
     gated.revoke(box, "dir")
-    assert "warnings" not in gated.get(f"/v1/machines/{box}/net")
+    for path in ("/net", ""):
+        assert "warnings" not in gated.get(f"/v1/machines/{box}{path}")
+
+
+def test_a_guard_that_is_set_later_takes_the_warning_away(gated, lent):
+    box, _ = lent
+    assert gated.post(f"/v1/machines/{box}/net/rules", {"target": "*.example.com"})["warnings"]
+    assert gated.post(f"/v1/machines/{box}/net/guard")["guarded"]
+    gated.restart()
+    assert gated.get(f"/v1/machines/{box}/net")["guarded"]
+    for path in ("/net", ""):
+        assert "warnings" not in gated.get(f"/v1/machines/{box}{path}")
 
 
 def test_the_same_when_a_machine_is_made(gated, tmp_path):

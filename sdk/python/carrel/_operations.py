@@ -19,6 +19,7 @@ OPERATIONS: Dict[str, Tuple[str, str, Tuple[str, ...]]] = {
     "net_show": ("GET", "/v1/machines/{machine}/net", ()),
     "net_add": ("POST", "/v1/machines/{machine}/net/rules", ()),
     "net_remove": ("DELETE", "/v1/machines/{machine}/net/rules/{rule}", ()),
+    "net_guard": ("POST", "/v1/machines/{machine}/net/guard", ()),
     "expose_list": ("GET", "/v1/machines/{machine}/exposures", ()),
     "expose": ("POST", "/v1/machines/{machine}/exposures", ()),
     "expose_remove": ("DELETE", "/v1/machines/{machine}/exposures/{port}", ()),

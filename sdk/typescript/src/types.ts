@@ -262,7 +262,7 @@ export interface Models {
   /** model of runs that name none; empty: none */
   default: string;
   currency: string;
-  /** each with name, format, ready (it can be called), url (requires the scope admin), and if it is not ready what is missing */
+  /** each with name, format, ready (it can be called), key_env or key_secret (name of the variable of the daemon's environment, or of the secret of its user, that holds the API key), url (requires the scope admin), and if it is not ready what is missing */
   providers: ({ [name: string]: unknown })[];
   /** each with name and models, in the order in which they are tried */
   aliases: ({ [name: string]: unknown })[];
@@ -1786,6 +1786,8 @@ export interface Operations {
   net_add: { params: { machine: string }; body: NetRule; answer: Network; event: never };
   /** Delete a network rule and close the connections that it allowed */
   net_remove: { params: { machine: string; rule: string }; body: undefined; answer: Network; event: never };
+  /** Close the network once the machine has read untrusted data; this cannot be undone */
+  net_guard: { params: { machine: string }; body: undefined; answer: Network; event: never };
   /** List exposed ports */
   expose_list: { params: { machine: string }; body: undefined; answer: Exposures; event: never };
   /** Expose a port under a host name; a token needs the scope admin */
@@ -2047,6 +2049,7 @@ export const operations: { [name in keyof Operations]: [string, string] } = {
   net_show: ["GET", "/v1/machines/{machine}/net"],
   net_add: ["POST", "/v1/machines/{machine}/net/rules"],
   net_remove: ["DELETE", "/v1/machines/{machine}/net/rules/{rule}"],
+  net_guard: ["POST", "/v1/machines/{machine}/net/guard"],
   expose_list: ["GET", "/v1/machines/{machine}/exposures"],
   expose: ["POST", "/v1/machines/{machine}/exposures"],
   expose_remove: ["DELETE", "/v1/machines/{machine}/exposures/{port}"],

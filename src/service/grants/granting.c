@@ -50,7 +50,7 @@ static void granting_end(struct granting *g) {
     note_result(l->service, &g->who, &what, g->intent, err);
     if (!err)
         grants_count(l->service, g->row.kind, g->fate);
-    if (!err && !g->ends)
+    if (!err)
         risks_note(l, risk);
     if (!err)
         event_tell(l->service, l->row.owner, l->row.id, g->ends ? "grant.ended" : "grant.added",

@@ -55,6 +55,8 @@ static void put_crossing(struct jot *j, const struct gate_crossing *c) {
         jot_u64(j, "sent", c->sent);
         jot_u64(j, "received", c->received);
     }
+    if (c->failed)
+        jot_bool(j, "failed", true);
     if (c->cached)
         jot_string(j, "from", "cache");
     if (c->why)

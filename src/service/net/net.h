@@ -25,6 +25,8 @@ void service_net_set_given(struct service *s, const struct caller *who, const ch
                            const struct rows *rules, service_net_fn *done, void *arg);
 /* Guards the machine: once it is tainted (has read untrusted data), it can reach only what is
  * allowed for tainted machines (gate/policy.h). */
+void service_net_guard_told(struct service *s, const struct caller *who, const char *ref,
+                            service_net_fn *done, void *arg);
 int service_net_guard(struct service *s, const struct caller *who, const char *ref,
                       struct err *err);
 

@@ -321,6 +321,7 @@ void service_net_set_given(struct service *s, const struct caller *who, const ch
 /* A guard only removes rights, so every user of the machine may set it. It cannot be undone. */
 int service_net_guard(struct service *s, const struct caller *who, const char *ref,
                       struct err *err) {
+    char risk[RISKS_SIZE];
     uint64_t intent;
     struct live *l = allow(who, SCOPE_RUN, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
     if (!l)
@@ -337,7 +338,21 @@ int service_net_guard(struct service *s, const struct caller *who, const char *r
         p->guarded = false;
     note_result(s, who, &record, intent, status < 0 ? err : NULL);
     gate_changed(l->gate);
+    if (status == 0) {
+        risks_note(l, risk);
+        event_tell(s, l->row.owner, l->row.id, "net.changed", NULL);
+    }
     return status;
+}
+
+void service_net_guard_told(struct service *s, const struct caller *who, const char *ref,
+                            service_net_fn *done, void *arg) {
+    struct live *l;
+    struct err err;
+    if (service_net_guard(s, who, ref, &err) < 0 || !(l = live_find(s, who, ref, LIVE_ANY, &err)))
+        done(arg, NULL, &err);
+    else
+        net_answer(l, done, arg);
 }
 
 void service_net_remove(struct service *s, const struct caller *who, const char *ref, uint64_t rule,

@@ -5,7 +5,7 @@ import type { HostEvent } from "../types";
 export interface Loaded<T> {
   data: T | undefined;
   error: Error | undefined;
-  reload: () => void;
+  reload: () => Promise<void>; // ends when the new data is there, or the load failed
 }
 
 export const TOGETHER_MS = 200; // events that come together cause one load
@@ -41,9 +41,9 @@ export function useLoad<T>(
       if (stop.signal.aborted) return;
       running.current = undefined;
       set();
-      if (again.current) reload();
+      if (again.current) void reload();
     };
-    latest.current(stop.signal).then(
+    return latest.current(stop.signal).then(
       (data) => end(() => setState({ data })),
       (error: Error) =>
         end(() => {
@@ -55,16 +55,16 @@ export function useLoad<T>(
 
   useEffect(() => {
     setState({});
-    reload();
+    void reload();
     const soon = () => {
       timer.current ||= window.setTimeout(() => {
         timer.current = 0;
         if (running.current) again.current = true;
-        else reload();
+        else void reload();
       }, TOGETHER_MS);
     };
     // A load that began before the connection was lost may never end.
-    const stops = [onReturn(() => (!keep || failed.current) && reload()), onEvent((event) => when?.(event) && soon())];
+    const stops = [onReturn(() => void ((!keep || failed.current) && reload())), onEvent((event) => when?.(event) && soon())];
     const poll = every_ms && setInterval(() => document.visibilityState === "visible" && soon(), every_ms);
     return () => {
       for (const stop of stops) stop();

@@ -53,7 +53,7 @@ export function Grants({ machine, path }: PartProps) {
     <>
       <Problem error={error} />
       {!data && !error && <Loading />}
-      {data?.warnings && <div class="warning">{data.warnings}</div>}
+      {data?.warnings && data.warnings !== machine.warnings && <div class="warning">{shown(data.warnings)}</div>}
       <section class="panel">
         <div class="bar">
           <h2>Grants</h2>

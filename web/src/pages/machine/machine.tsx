@@ -101,7 +101,7 @@ export function MachinePage({ id }: { id: string }) {
         <div class="acts"><Actions machine={machine} path={path} /></div>
       </div>
       <Problem error={error} />
-      {warnings.map((text) => <div class="warning" key={text}>{text}</div>)}
+      {warnings.map((text) => <div class="warning" key={text}>{shown(text!)}</div>)}
       <Facts machine={machine} />
       <Tabs label="Parts of the machine" tabs={tabs} at={tab.name} pick={(name) => go(["machines", id], { tab: name }, true)} />
       <div role="tabpanel" aria-labelledby={`tab-${tab.name}`}>

@@ -5,16 +5,18 @@ import { pending, pendingText } from "../../approvals";
 import { href } from "../../router";
 import type { AuditRecord, NetRule, Network } from "../../types";
 import { Act, Badge, Empty, Field, Loading, Problem } from "../../ui/basics";
-import { FormDialog, openDialog } from "../../ui/dialog";
+import { confirmDialog, FormDialog, openDialog } from "../../ui/dialog";
 import { ago, bytes, count, quoted, shown, time } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { toast } from "../../ui/toast";
 import type { PartProps } from "./machine";
 
+const SEEN_MS = 3000; // a connection that is allowed makes no event
 const RECORDS = 500; // newest records of the journal that are looked at
 const NOT_PUBLIC = /^(10\.|127\.|169\.254\.|192\.168\.|172\.(1[6-9]|2\d|3[01])\.|localhost$)/;
 
 interface Crossing {
+  failed?: boolean; // a rule or the owner allowed it, and the server could not be reached
   host?: string;
   port?: number;
   protocol?: string;
@@ -44,7 +46,7 @@ function placesOf(records: AuditRecord[]): Place[] {
   for (const r of records) {
     const c = r.detail as Crossing | undefined;
     if (!c?.host || (r.verb !== "net.allow" && r.verb !== "net.deny")) continue;
-    const key = `${r.verb} ${targetOf(c)}`;
+    const key = `${r.verb} ${targetOf(c)} ${c.failed ?? false}`;
     const times = (all.get(key)?.times ?? 0) + 1;
     all.set(key, { target: targetOf(c), verb: r.verb, times, last: r.time, reason: r.reason ?? "", crossing: c });
   }
@@ -62,7 +64,7 @@ interface RuleProps {
   path: string;
   name: string;
   target: string;
-  done: () => void;
+  done: () => Promise<void>;
   close: () => void;
 }
 
@@ -86,8 +88,8 @@ function RuleForm({ path, name, target: given, done, close }: RuleProps) {
   words.push(quoted(target));
   const submit = async () => {
     await api.post(`${path}/net/rules`, rule);
+    await done();
     toast("The rule is in force.");
-    done();
   };
   return (
     <FormDialog title="Add a rule" action="Add this rule" submit={submit} close={close}>
@@ -174,10 +176,28 @@ function Held({ machine }: { machine: string }) {
   );
 }
 
+function Outcome({ place: { verb, crossing } }: { place: Place }) {
+  if (verb === "net.allow") return <Badge kind="good">reached</Badge>;
+  if (!crossing.failed) return <Badge kind="bad">refused</Badge>;
+  return <span title="It was allowed, but the server could not be reached."><Badge kind="warn">not reached</Badge></span>;
+}
+
+/** A guard closes the network once the machine has read untrusted data. */
+function Guard({ net, name, path, done }: { net: Network; name: string; path: string; done: () => Promise<void> }) {
+  if (net.guarded) return <span title="The network closes once the machine has read untrusted data."><Badge kind="good">guarded</Badge></span>;
+  const text = `${net.tainted ? "It has read untrusted data, so its network closes now" : "Once it has read untrusted data, its network closes"}:
+    only presets, rules for tainted machines and requests that you approve go on. This cannot be undone.`;
+  const guard = () => confirmDialog(`Guard ${shown(name)}`, text, "Guard", async () => {
+    await api.post(`${path}/net/guard`);
+    await done();
+  });
+  return <Act title="Guard: close the network once the machine has read untrusted data" run={guard}>Guard…</Act>;
+}
+
 export function NetworkPart({ machine, path }: PartProps) {
   const mine = (e: { machine?: string }) => e.machine === machine.id;
   const net = useLoad<Network>((signal) => api.get(`${path}/net`, {}, signal), [machine.id], mine);
-  const seen = useLoad((signal) => records(machine.id, signal).then(placesOf), [machine.id], mine, 10_000);
+  const seen = useLoad((signal) => records(machine.id, signal).then(placesOf), [machine.id], mine, SEEN_MS);
   const name = machine.name ?? machine.id;
   const add = (target: string) =>
     openDialog((close) => <RuleForm path={path} name={name} target={target} done={net.reload} close={close} />);
@@ -186,7 +206,7 @@ export function NetworkPart({ machine, path }: PartProps) {
     <>
       <Problem error={net.error} />
       {!data && !net.error && <Loading />}
-      {data?.warnings && <div class="warning">{data.warnings}</div>}
+      {data?.warnings && data.warnings !== machine.warnings && <div class="warning">{shown(data.warnings)}</div>}
       {data?.tainted && <div class="warning">It has read untrusted data: {shown(data.tainted)}</div>}
       {data && (
         <section class="panel">
@@ -195,6 +215,7 @@ export function NetworkPart({ machine, path }: PartProps) {
             <span class="soft">the newest one that matches decides; everything else is refused</span>
             <span class="space" />
             <button type="button" class="primary" onClick={() => add("")}>Add a rule</button>
+            <Guard net={data} name={name} path={path} done={net.reload} />
           </div>
           <Rules path={path} rules={[...data.rules].reverse()} done={net.reload} />
         </section>
@@ -206,12 +227,12 @@ export function NetworkPart({ machine, path }: PartProps) {
         {seen.data?.length === 0 && <Empty>Nothing was reached or refused yet.</Empty>}
         <ul class="list" aria-label="Reached and refused">
           {(seen.data ?? []).map((p) => (
-            <li key={p.verb + p.target}>
-              <Badge kind={p.verb === "net.allow" ? "good" : "bad"}>{p.verb === "net.allow" ? "reached" : "refused"}</Badge>
+            <li key={`${p.verb} ${p.target} ${p.crossing.failed}`}>
+              <Outcome place={p} />
               <span class="mono clip">{shown(p.target)}</span>
               <span class="soft">{count(p.times, "time")}, {ago(p.last)}{p.reason && `: ${shown(p.reason)}`}</span>
               <span class="space" />
-              {p.verb === "net.deny" && <button type="button" onClick={() => add(p.target)}>Allow…</button>}
+              {p.verb === "net.deny" && !p.crossing.failed && <button type="button" onClick={() => add(p.target)}>Allow…</button>}
             </li>
           ))}
         </ul>
