@@ -95,6 +95,65 @@ def test_what_was_meant_for_one_question_answers_no_other(tab, daemon):
     tab.shown(".report")
 
 
+def test_a_run_that_ended_is_continued_and_one_that_leaves_a_request_says_so(tab, daemon):
+    machine = daemon.machine(net=[{"action": "ask", "target": "http://a.invalid:80"}])
+    leave = {"tool": "exec", "arguments": {"cmd": "setsid curl -s -m 200 http://a.invalid/late >/dev/null 2>&1 &"}}
+    run = start(daemon, {"turn": 0, "calls": [leave]}, {"turn": 1, "calls": [finish()]}, {"say": "I go on.", "calls": [finish()]},
+                machine=machine, task="Ask for the page.\n\nThe whole of it.")
+    visit(tab, "runs", run)
+    tab.shown("h1:text-is('Ask for the page.')")
+    tab.shown(".report")
+    tab.shown(".warning:has-text('has ended'):has-text('1 request of its machine still waits')")
+    tab.click("button:text('Continue')")
+    tab.fill("dialog textarea", "once more")
+    tab.click("dialog button:text('Continue')")
+    tab.shown(".said.owner:has-text('once more')")
+    tab.shown(".said.model:has-text('I go on.')")
+
+
+def test_plans_and_waits_are_not_shown_as_json(tab, daemon):
+    items = [{"text": "look", "status": "done"}, {"text": "paint", "status": "todo"}]
+    machine = daemon.machine(net=[{"action": "ask", "target": "http://a.invalid:80"}])
+    get = {"tool": "exec", "arguments": {"cmd": "curl -s -m 200 http://a.invalid/held"}}
+    run = start(daemon, {"turn": 0, "calls": [{"tool": "plan", "arguments": {"items": items}}, get]}, {"calls": [finish()]}, machine=machine)
+    visit(tab, "runs", run)
+    tab.shown(".said:has-text('Waiting: your approval of GET http://a.invalid:80/held')")
+    tab.click(".call summary:has-text('2 steps, 1 done')")
+    tab.shown(".call pre:has-text('text: look')")
+    assert "{" not in tab.evaluate("document.querySelector('.talk').textContent")
+    visit(tab, "approvals")
+    decide(tab, "Refuse")
+
+
+def test_a_provider_without_a_key_is_said_and_the_secret_counts_at_once(daemon, browser):
+    tab = browser.open(daemon.link_url())
+    tab.shown("nav")
+    visit(tab, "runs")
+    tab.click("text=Start a run")
+    tab.fill("label:has-text('Model') input", "anthropic/some")
+    tab.shown("dialog .advice:has-text('ANTHROPIC_API_KEY'):has-text('environment')")
+    tab.shown("dialog .advice code:has-text('key_secret=ANTHROPIC_API_KEY')")
+    line = tab.evaluate("document.querySelector('dialog .advice .bar code').textContent")
+    tab.key("Escape")
+    before = daemon.conf.read_text()
+    daemon.conf.write_text(f"[models]\n{line}\n{before}")
+    daemon.restart()
+    visit(tab, "models")
+    tab.shown(".fact:has-text('anthropic'):has-text('not ready'):has-text('key: not set, from the secret ANTHROPIC_API_KEY')")
+    visit(tab, "secrets")
+    tab.click("button:text('New secret')")
+    tab.fill("label:has-text('Name') input", "ANTHROPIC_API_KEY")
+    tab.fill("label:has-text('Value') input", "not a real value")
+    tab.click("dialog button:text('Store')")
+    tab.shown(".row:has-text('ANTHROPIC_API_KEY')")
+    visit(tab, "models")
+    tab.shown(".fact:has-text('anthropic') .badge:text-is('ready')")
+    daemon.delete("/v1/secrets/ANTHROPIC_API_KEY")
+    daemon.conf.write_text(before)
+    daemon.restart()
+    tab.done()
+
+
 def test_many_tries_are_shown_side_by_side_and_leave_the_page_usable(tab, daemon):
     """A browser keeps six connections open: the tries must not use them up."""
     wait = {"tool": "exec", "arguments": {"cmd": "until [ -e go ]; do sleep .1; done; echo gone"}}
@@ -194,7 +253,7 @@ def test_a_browser_that_forbids_notifications_is_told_of(daemon, browser):
     tab.shown("nav")
     visit(tab, "approvals")
     tab.click("text=Notify me")
-    tab.shown(".toast.bad")
+    tab.shown(".advice:has-text('forbids notifications'):has-text('settings of the site')")
     tab.done()
 
 

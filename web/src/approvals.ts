@@ -41,12 +41,26 @@ function notifyAllowed(): boolean {
   return "Notification" in window && Notification.permission === "granted";
 }
 
-/** Asks the browser for the permission. False if it was refused. */
-export async function notifySet(on: boolean): Promise<boolean> {
-  const allowed = on && "Notification" in window && (await Notification.requestPermission()) === "granted";
-  notifies.value = allowed;
-  localStorage.setItem(KEY, allowed ? "1" : "0");
-  return allowed === on;
+/** Why the browser shows no notifications, and what the user can do about it; empty: it does. */
+function notifyProblem(): string {
+  if (typeof Notification === "undefined")
+    return window.isSecureContext
+      ? "This browser has no notifications. On a phone, it may have them once the page is installed."
+      : `A browser shows notifications only of pages of this computer or of https, and this one is ${location.origin}. `
+        + "Open the console at http://localhost or http://127.0.0.1, for example through ssh -L.";
+  if (Notification.permission === "denied")
+    return `This browser forbids notifications of ${location.origin}. Allow them: press the sign before the address of `
+      + "this page, open the settings of the site, set Notifications to Allow, and press Notify me again. "
+      + "A private window never has them.";
+  return notifyAllowed() ? "" : "The browser asked, and got no answer. Press Notify me again, and allow them.";
+}
+
+/** Asks the browser for the permission. Returns why it was not given, or nothing. */
+export async function notifySet(on: boolean): Promise<string> {
+  if (on && "Notification" in window) await Notification.requestPermission();
+  notifies.value = on && notifyAllowed();
+  localStorage.setItem(KEY, notifies.value ? "1" : "0");
+  return on ? notifyProblem() : "";
 }
 
 /** What the machine wants, in one line. */

@@ -218,9 +218,8 @@ export function Approvals() {
     { keys: "d", what: "Refuse the request", run: act({ decision: "deny" }, "Refused.") },
   ]);
   const guard = useGuard(list, SAID.list);
-  const notify = async () => {
-    if (!(await notifySet(!notifies.value))) toast("This browser does not allow notifications here: allow them in its settings of this site.", "bad");
-  };
+  const [unheard, setUnheard] = useState("");
+  const notify = async () => setUnheard(await notifySet(!notifies.value));
   return (
     <>
       <div class="bar">
@@ -228,6 +227,7 @@ export function Approvals() {
         <span class="space" />
         <Act run={notify}>{notifies.value ? "Stop notifying me" : "Notify me"}</Act>
       </div>
+      {unheard && <p class="advice" role="alert">{unheard}</p>}
       {!items && !pendingError.value && <Loading />}
       {items && rows.length === 0 && (
         <Empty>Nothing waits. A request waits here if a network rule of its machine has the action “ask”.</Empty>

@@ -1,7 +1,9 @@
 // One run: the conversation of the model with its tools, and what the owner can do about it.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { api, at, download, jsonLines, withQuery } from "../api";
+import { pending } from "../approvals";
 import { onReturn } from "../events";
+import { machineName, machinesWatch } from "../machines";
 import { href } from "../router";
 import { Act, Badge, Field, Loading, Problem, State } from "../ui/basics";
 import { FormDialog, openDialog } from "../ui/dialog";
@@ -10,7 +12,7 @@ import { useLoad } from "../ui/load";
 import { useGuard } from "../ui/steady";
 import { type Call, type Conversation, conversationAdd, conversationNew, type Entry, type RunEvent,
   type Try } from "./transcript";
-import { type Run, stateKind } from "./run_types";
+import { type Run, runTitle, stateKind } from "./run_types";
 
 const TRY_MS = 2000;
 const END_MS = 30_000; // a run that is cancelled ends its commands first
@@ -50,6 +52,10 @@ function useConversation(id: string, live: boolean, version = ""): { c: Conversa
 function callSubject(call: Call): string {
   try {
     const all = JSON.parse(call.arguments) as Record<string, unknown>;
+    if (call.tool === "plan" && Array.isArray(all.items)) {
+      const done = (all.items as { status?: string }[]).filter((i) => i.status === "done").length;
+      return `${count(all.items.length, "step")}, ${done} done`;
+    }
     for (const name of ["cmd", "command", "path", "url", "query", "question", "status", "name"])
       if (typeof all[name] === "string") return all[name] as string;
   } catch {
@@ -58,11 +64,26 @@ function callSubject(call: Call): string {
   return call.arguments;
 }
 
+const DEEP_MAX = 8; // levels of JSON that are shown as an outline
+
+/** JSON as an outline, which is read at a glance. */
+function outline(value: unknown, deep = 0): string {
+  if (typeof value !== "object" || value === null) return String(value);
+  if (deep === DEEP_MAX) return JSON.stringify(value);
+  const indent = "  ".repeat(deep);
+  const isList = Array.isArray(value);
+  const rows = Object.entries(value).map(([k, v]) => {
+    const nested = typeof v === "object" && v !== null && Object.keys(v).length > 0;
+    if (isList) return `${indent}- ${outline(v, deep + 1).trimStart()}`;
+    return nested ? `${indent}${k}:\n${outline(v, deep + 1)}` : `${indent}${k}: ${outline(v)}`;
+  });
+  return rows.join("\n");
+}
+
 function pretty(text: string): string {
   try {
     const value = JSON.parse(text) as unknown;
-    if (typeof value !== "object" || value === null) return text;
-    return Object.entries(value).map(([k, v]) => `${k}: ${typeof v === "string" ? v : JSON.stringify(v)}`).join("\n");
+    return typeof value === "object" && value !== null ? outline(value) : text;
   } catch {
     return text;
   }
@@ -240,6 +261,19 @@ function Question({ run, done }: { run: Run; done: () => void }) {
   );
 }
 
+/** A program of a run may ask for something when the run ends: then nobody waits for it here. */
+function StillWaits({ run }: { run: Run }) {
+  if (run.state !== "ended" && run.state !== "interrupted") return null;
+  const waiting = (pending.value ?? []).filter((p) => p.machine === run.machine && !p.approved).length;
+  if (!waiting) return null;
+  return (
+    <p class="warning" role="status">
+      The run {run.state === "ended" ? "has ended" : "was interrupted"}, and {count(waiting, "request")} of its machine still
+      {waiting === 1 ? " waits" : " wait"} for <a href={href(["approvals"])}>your decision</a>.
+    </p>
+  );
+}
+
 function Comment({ run, done, close }: { run: Run; done: () => void; close: () => void }) {
   const [comment, setComment] = useState("");
   const key = useRef(crypto.randomUUID());
@@ -248,8 +282,8 @@ function Comment({ run, done, close }: { run: Run; done: () => void; close: () =
     done();
   };
   return (
-    <FormDialog title="Send the work back" action="Continue the run" submit={submit} close={close}>
-      <Field label="Comment" hint="The model gets it as its next message.">
+    <FormDialog title="Continue the run" action="Continue" submit={submit} close={close}>
+      <Field label="Comment" hint="What it should do now: the model gets it as its next message.">
         <textarea required rows={5} value={comment} onInput={(e) => setComment(e.currentTarget.value)} />
       </Field>
     </FormDialog>
@@ -296,9 +330,9 @@ function Actions({ run, reload }: { run: Run; reload: () => void }) {
       {live && <Act class="danger" run={post("cancel")}>Cancel</Act>}
       {run.state === "interrupted" && <Act class="primary" run={post("resume")}>Resume</Act>}
       {run.state === "ended" && (
-        <Act run={() => openDialog((close) => <Comment run={run} done={reload} close={close} />)}>Comment</Act>
+        <Act run={() => openDialog((close) => <Comment run={run} done={reload} close={close} />)}>Continue</Act>
       )}
-      {run.state === "ended" && <a class="button" href={href(["review", run.machine])}>Review changes</a>}
+      {!live && <a class="button" href={href(["review", run.machine])}>Review changes</a>}
       <Act run={() => download(at`/v1/runs/${run.id}/export`, `${run.id}.json`)}>Export</Act>
     </>
   );
@@ -318,6 +352,7 @@ function Talk({ c, machine, back }: { c: Conversation; machine: string; back: Ba
 export function RunPage({ id }: { id: string }) {
   const { data: run, error, reload } = useLoad((signal) => api.get<Run>(at`/v1/runs/${id}`, {}, signal), [id],
     (e) => e.detail?.run === id || e.type.startsWith("run") || e.type.startsWith("net"));
+  useEffect(machinesWatch, []);
   const live = run !== undefined && run.state !== "ended" && run.state !== "interrupted";
   const { c, error: lost } = useConversation(id, live);
   useEffect(() => {
@@ -330,17 +365,19 @@ export function RunPage({ id }: { id: string }) {
   return (
     <>
       <div class="bar">
-        <h1>Run <code>{run.id}</code></h1>
+        <h1>{runTitle(run)}</h1>
         <State kind={stateKind(run)}>{run.status ?? run.state}</State>
         <span class="space" />
         <div class="acts"><Actions run={run} reload={reload} /></div>
       </div>
       <p class="soft">
-        {shown(run.model)} in <a href={href(["machines", run.machine])}>{run.machine}</a>, {run.mode}, {time(run.created)}
+        <code>{run.id}</code>: {shown(run.model)} in <a href={href(["machines", run.machine])}>{machineName(run.machine)}</a>, {run.mode},
+        {" "}{time(run.created)}
       </p>
       {run.reason && <p class="warning">{shown(run.reason)}</p>}
       <Problem error={error ?? (live ? undefined : lost)} />
       <Question run={run} done={reload} />
+      <StillWaits run={run} />
       <Budgets run={run} start={c.start} />
       <Plan c={c} />
       {c.tries.length > 0 && (

@@ -1,5 +1,7 @@
 // The transcript of a run as a conversation: what its events say, in an order for reading.
 
+import { type PendingItem, pendingText } from "../approvals";
+
 export interface Part {
   kind: "text" | "image" | "call" | "result" | "opaque";
   text?: string;
@@ -144,11 +146,19 @@ function judged(c: Conversation, e: RunEvent): void {
   if (e.text) row.text = e.text;
 }
 
-/** What a run waits for is JSON if it is a question. */
+interface Held {
+  question?: string;
+  approval?: Partial<PendingItem>;
+}
+
+/** What a run waits for: a question, or an approval of a request or of a call. */
 function heldText(text: string): string {
   try {
-    const told = JSON.parse(text) as { question?: string };
-    return told.question ?? text;
+    const { question, approval } = JSON.parse(text) as Held;
+    if (question) return question;
+    if (!approval) return text;
+    if (approval.protocol === "call") return `your approval of the call ${approval.host ?? ""} ${approval.path ?? ""}`;
+    return `your approval of ${pendingText({ id: "", machine: "", protocol: "", since_ms: 0, left_ms: 0, ...approval })}`;
   } catch {
     return text;
   }
