@@ -101,7 +101,7 @@ DIALOGS = {  # where a dialog is opened, by what, and what has the focus then
     "network": ("Add a rule", "textbox"),
     "grants": ("Expose a port", "spinbutton"),
     "machine": ("Rewind", "button"),
-    "review": ("Return to the model", "textbox"),
+    "run": ("Continue", "textbox"),
 }
 
 

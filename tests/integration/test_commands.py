@@ -112,6 +112,15 @@ def test_doctor_tells_what_cannot_start(tmp_path):
     assert done.returncode == 1 and b"no box can start" in done.stdout
 
 
+def test_change_sets_of_an_empty_place_are_an_empty_list(tmp_path):
+    env = {"PATH": "/usr/bin:/bin", "CARREL_RUN": str(tmp_path / "run"), "CARREL_HOME": str(tmp_path / "home")}
+    for words, said in ((["ship", "--ls"], b""), (["ship", "--ls", "--json"], b'{"changesets":[]}\n')):
+        done = subprocess.run([PROGRAM, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert (done.returncode, done.stdout) == (0, said), done
+    assert subprocess.run([PROGRAM, "ship", "--ls", "m-1"], env=env, capture_output=True).returncode == 125
+    assert not (tmp_path / "home").exists()
+
+
 BAD = [
     (["run"], "no command"), (["run", "--"], "no command"), (["run", "--no-such", "--", "true"], "--no-such"),
     (["run", "-Z", "--", "true"], "-Z"), (["run", "--mem"], "--mem requires a value: SIZE"), (["run", "-m"], "-m requires a value: SIZE"),

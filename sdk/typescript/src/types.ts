@@ -1756,7 +1756,7 @@ export interface Operations {
   machine_create: { params: { hold?: boolean }; body: MachineRequest; answer: Machine; event: never };
   /** List machines, newest first */
   machine_list: { params: { state?: string; kind?: string; name?: string; meta?: string; all?: boolean; limit?: number; cursor?: string }; body: undefined; answer: Machines; event: never };
-  /** Show one machine, by id, name or unique prefix */
+  /** Show a machine, by id, name or prefix */
   machine_show: { params: { machine: string }; body: undefined; answer: Machine; event: never };
   /** Change limits, ttl, idle action, name or metadata */
   machine_update: { params: { machine: string }; body: UpdateRequest; answer: Machine; event: never };
@@ -1786,7 +1786,7 @@ export interface Operations {
   net_add: { params: { machine: string }; body: NetRule; answer: Network; event: never };
   /** Delete a network rule and close the connections that it allowed */
   net_remove: { params: { machine: string; rule: string }; body: undefined; answer: Network; event: never };
-  /** Close the network once the machine has read untrusted data; this cannot be undone */
+  /** Close the network once the machine reads untrusted data; for good */
   net_guard: { params: { machine: string }; body: undefined; answer: Network; event: never };
   /** List exposed ports */
   expose_list: { params: { machine: string }; body: undefined; answer: Exposures; event: never };

@@ -639,7 +639,9 @@ int cmd_ship(int argc, char **argv) {
         return 0;
     }
     int status = check_pick(&o, &err) < 0 ? -1 : client_open(&c, CLIENT_IF_MACHINES, NULL, &err);
-    if (status == 0 && o.list)
+    if (status < 0 && o.list && !words[0] && err.code == ERR_NOT_FOUND)
+        status = ship_list_none(&s);
+    else if (status == 0 && o.list)
         status = ship_list(&s, words[0], &err);
     else if (status == 0 && o.volume)
         status = ship_volume(&s, words[0], words[1], &err);

@@ -89,6 +89,7 @@ int ship_pick(struct ship *s, struct err *err);
 
 /* Lists the change sets that wait for a decision, or with --all also the others. machine NULL: of
  * all machines. */
+int ship_list_none(const struct ship *s);
 int ship_list(struct ship *s, const char *machine, struct err *err);
 
 /* ---- ship_return.c ---- */

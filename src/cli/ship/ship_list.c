@@ -62,6 +62,13 @@ static int list_page(struct ship *s, const char *machine, char cursor[64], json_
     return 0;
 }
 
+/* Where no daemon ever ran there is no change set, as there is no machine for `carrel ls`. */
+int ship_list_none(const struct ship *s) {
+    if (s->options->json)
+        puts("{\"changesets\":[]}");
+    return 0;
+}
+
 int ship_list(struct ship *s, const char *machine, struct err *err) {
     json_t *all DEFER(json_decrefp) = json_pack("{s:[]}", "changesets");
     json_t *sets = json_object_get(all, "changesets");

@@ -60,7 +60,7 @@ export function ProviderNeeds({ provider: p }: { provider: Provider }) {
         <>
           {" "}Or add this line to section <code>[models]</code> of carrel.conf, start the daemon again, and
           {" "}<a href={href(["secrets"])}>store the key</a> as the secret <code>{shown(p.key_env)}</code>:
-          <div class="bar"><code>{shown(line)}</code><Copy text={line} /></div>
+          <div class="bar"><code>{shown(line)}</code><Copy text={line} what="the line" /></div>
         </>
       )}
     </div>

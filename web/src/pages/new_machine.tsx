@@ -72,7 +72,7 @@ function RootsNote({ dir, told }: { dir: string; told: Roots }) {
       {told.conf
         ? <>To allow it, add this line to section <code>[daemon]</code> of <code>{shown(told.conf)}</code>. It counts without a restart.</>
         : <>Who runs the daemon allows it with this line in section <code>[daemon]</code> of carrel.conf.</>}
-      <div class="bar"><code class="command">{shown(line)}</code><Copy text={line} /></div>
+      <div class="bar"><code class="command">{shown(line)}</code><Copy text={line} what="the line" /></div>
     </div>
   );
 }

@@ -176,30 +176,83 @@ async function stepNames(machine: string, signal: AbortSignal): Promise<Map<numb
 
 interface OneProps {
   review: Review;
+  to: string | undefined;
   names: Map<number, string>;
   sides: boolean;
   first: boolean;
 }
 
-function OneSet({ review, names, sides, first }: OneProps) {
+function OneSet({ review, to, names, sides, first }: OneProps) {
   const { data } = useLoad(() => found(review.changeset), [review.changeset], isReview);
   return (
     <div>
       {data && <Obsolete {...data} />}
-      <ChangeSetView review={review} row={data?.row} names={names} sides={sides} first={first} />
+      <ChangeSetView review={review} to={to} row={data?.row} names={names} sides={sides} first={first} />
     </div>
   );
+}
+
+interface Place {
+  path?: string; // in the machine
+  to?: string; // directory of this host
+}
+
+const OUTBOX = "/outbox";
+
+/** Ships a directory of the machine that came from nowhere, such as /outbox, into one of this host. */
+function Elsewhere({ isMachine, opened, place, pick }: { isMachine: boolean; opened: boolean; place: Place; pick: (place: Place) => void }) {
+  const [path, setPath] = useState(place.path ?? OUTBOX);
+  const [to, setTo] = useState(place.to ?? "");
+  const submit = (e: Event) => {
+    e.preventDefault();
+    pick({ ...(isMachine && { path }), to });
+  };
+  return (
+    <details class="panel" open={opened}>
+      <summary>Ship another directory, such as <code>{OUTBOX}</code></summary>
+      <form class="bar elsewhere" onSubmit={submit}>
+        {isMachine && (
+          <Field label="Directory in the machine">
+            <input class="mono" required pattern="/.*" value={path} onInput={(e) => setPath(e.currentTarget.value)} />
+          </Field>
+        )}
+        <Field label="To the directory of this host">
+          <input class="mono" required pattern="/.*" title="an absolute path" placeholder="/home/ann/results" value={to}
+            onInput={(e) => setTo(e.currentTarget.value)} />
+        </Field>
+        <button type="submit">Freeze and review</button>
+        {place.to && <button type="button" class="quiet" onClick={() => pick({})}>Back to what was handed over</button>}
+      </form>
+      <p class="soft">The command <code>carrel console</code> writes there, with your rights, once you have looked at it and pressed Ship.</p>
+    </details>
+  );
+}
+
+const RUNS = 200; // newest runs that are looked at
+
+/** Whether a run worked in the machine, so that it can be given back to. */
+function useHasRun(machine: string): boolean {
+  const { data } = useLoad((signal) => api.get<{ runs: { machine: string }[] }>("/v1/runs", { limit: RUNS }, signal), [machine],
+    (e) => e.type.startsWith("run."));
+  const runs = data?.runs ?? [];
+  return runs.length === RUNS || runs.some((r) => r.machine === machine); // an older one may be of this machine
+}
+
+function machineOf(data: Review[] | undefined, subject: string): string {
+  return data?.[0]?.machine ?? (subject.startsWith("m-") ? subject : "");
 }
 
 function ReviewOne({ subject }: { subject: string }) {
   const [sides, turn] = sidesOf(window.innerWidth > 1200);
   const ready = !!who.value?.ships;
+  const [place, setPlace] = useState<Place>({}); // that ships elsewhere than where it came from
   const began = useRef(false); // what was frozen stays, with what is picked of it, if the command or the daemon is away
   began.current ||= ready;
   const { data, error, reload } = useLoad(
-    async (signal) => (began.current ? reviewsRead((await order({ machine: subject }, signal)).output) : undefined),
-    [subject, began.current], undefined, 0, true);
-  const machine = data?.[0]?.machine ?? (subject.startsWith("m-") ? subject : "");
+    async (signal) => (began.current ? reviewsRead((await order({ machine: subject, ...place }, signal)).output) : undefined),
+    [subject, began.current, place], undefined, 0, true);
+  const machine = machineOf(data, subject);
+  const hasRun = useHasRun(machine);
   const { data: names } = useLoad((signal) => stepNames(machine, signal), [machine], (e) => e.machine === machine);
   const comment = () => openDialog((close) => <Comment machine={machine} close={close} />);
   useEffect(machinesWatch, []);
@@ -209,7 +262,7 @@ function ReviewOne({ subject }: { subject: string }) {
     { keys: "x", what: "Pick or leave the file", run: () => press(".bar > input") },
     { keys: "o", what: "Open or close the file", run: () => press(".fold") },
     { keys: "u", what: "One column or two", run: turn },
-    { keys: "c", what: "Return to the model with a comment", run: comment },
+    { keys: "c", what: "Return to the model with a comment", run: () => hasRun && comment() },
   ]);
   return (
     <>
@@ -218,13 +271,17 @@ function ReviewOne({ subject }: { subject: string }) {
         <span class="space" />
         <Act class="quiet" run={turn}>{sides ? "One column" : "Two columns"}</Act>
         {subject.startsWith("m-") && <Act run={reload}>Freeze again</Act>}
-        <Act off={!machine || !ready} run={comment}>Return to the model</Act>
+        {hasRun && <Act off={!machine || !ready} run={comment}>Return to the model</Act>}
       </div>
       <NeedsCommand />
       <Problem error={error} />
       {began.current && !data && !error && <Loading />}
-      {data?.length === 0 && <Empty>This machine has nothing to ship.</Empty>}
-      {data?.map((r, i) => <OneSet key={r.changeset} review={r} names={names ?? new Map()} sides={sides} first={i === 0} />)}
+      {data?.length === 0 && <Empty>Nothing of what was handed to this machine has changed.</Empty>}
+      {began.current && (
+        <Elsewhere key={`${!!data?.length}`} isMachine={subject.startsWith("m-")} opened={!!error || data?.length === 0 || !!place.to}
+          place={place} pick={setPlace} />
+      )}
+      {data?.map((r, i) => <OneSet key={r.changeset} review={r} to={place.to} names={names ?? new Map()} sides={sides} first={i === 0} />)}
     </>
   );
 }

@@ -14,6 +14,8 @@ import { type Choice, choiceOf, flagsOf, type Picked, shipOrder } from "./review
 
 const OPENED = 20; // files whose difference is shown at first
 
+const where = (to: string | undefined) => (to ? { to } : {});
+
 interface ShipProps {
   review: Review;
   what: Order;
@@ -48,8 +50,8 @@ function ShipDialog({ review, what, files, done, close }: ShipProps) {
 }
 
 /** What `carrel ship` printed at its end: the receipt, and how to undo. */
-function Receipt({ review, text, undone }: { review: Review; text: string; undone: (output: string) => void }) {
-  const undo = async () => undone((await order({ undo: review.changeset, yes: true })).output);
+function Receipt({ review, to, text, undone }: { review: Review; to: string | undefined; text: string; undone: (output: string) => void }) {
+  const undo = async () => undone((await order({ undo: review.changeset, yes: true, ...where(to) })).output);
   const lines = text.trim().split("\n");
   const told = lines.filter((l) => !/^[-+ @\\]|^[AMDC!] {2}|^hunk \d/.test(l)).join("\n");
   const refused = review.branch ? [] : lines.filter((l) => /^! {2}.*  refused: /.test(l)).map((l) => l.slice(3).split(/  refused: (?!.*  refused: )/));
@@ -69,8 +71,8 @@ function Receipt({ review, text, undone }: { review: Review; text: string; undon
 }
 
 /** A change set that was shipped earlier, perhaps by another page. */
-function Shipped({ review, undone }: { review: Review; undone: (output: string) => void }) {
-  const undo = async () => undone((await order({ undo: review.changeset, yes: true })).output);
+function Shipped({ review, to, undone }: { review: Review; to: string | undefined; undone: (output: string) => void }) {
+  const undo = async () => undone((await order({ undo: review.changeset, yes: true, ...where(to) })).output);
   return (
     <div class="receipt bar">
       <Badge kind="good">shipped</Badge> This change set was shipped.
@@ -119,13 +121,14 @@ function filesOf(review: Review): ReviewFile[] {
 
 interface SetProps {
   review: Review;
+  to: string | undefined; // directory of this host, if it is not where the change set came from
   row: ChangeSet | undefined; // undefined: not known yet
   names: Map<number, string>; // of steps
   sides: boolean;
   first: boolean; // the key S ships this one
 }
 
-export function ChangeSetView({ review, row, names, sides, first }: SetProps) {
+export function ChangeSetView({ review, to, row, names, sides, first }: SetProps) {
   const state = row?.state;
   const [picked, setPicked] = useState<Picked>({});
   const [receipt, setReceipt] = useState("");
@@ -136,7 +139,7 @@ export function ChangeSetView({ review, row, names, sides, first }: SetProps) {
   const leftOut = files.filter((f) => f.diff_left_out && f.diff === undefined).length;
   const nothing = review.branch ? !review.commits : review.database ? review.database.same : chosen.length === 0;
   const ship = () => {
-    const what = shipOrder(review, picked);
+    const what = { ...shipOrder(review, picked), ...where(to) };
     const done = ({ status, output }: Done) => {
       setUndone("");
       setReceipt(output);
@@ -172,8 +175,8 @@ export function ChangeSetView({ review, row, names, sides, first }: SetProps) {
       {alone && <div class="unseen" role="status">{chosen.length} of {count(files.length, "file")} picked</div>}
       {files.length === 0 && !review.database && !review.commits && <p class="empty">Nothing has changed.</p>}
       {review.branch && <Repository review={review} />}
-      {receipt && !undone && <Receipt review={review} text={receipt} undone={takeBack} />}
-      {state === "shipped" && !receipt && !undone && <Shipped review={review} undone={takeBack} />}
+      {receipt && !undone && <Receipt review={review} to={to} text={receipt} undone={takeBack} />}
+      {state === "shipped" && !receipt && !undone && <Shipped review={review} to={to} undone={takeBack} />}
       {undone && <p class="receipt"><Badge kind="good">undone</Badge> {shown(undone.trim())}</p>}
       <Database review={review} sides={sides} />
       {row?.tainted && files.length > 0 && (

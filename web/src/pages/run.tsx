@@ -354,7 +354,8 @@ export function RunPage({ id }: { id: string }) {
     (e) => e.detail?.run === id || e.type.startsWith("run") || e.type.startsWith("net"));
   useEffect(machinesWatch, []);
   const live = run !== undefined && run.state !== "ended" && run.state !== "interrupted";
-  const { c, error: lost } = useConversation(id, live);
+  // A run that is continued may end again before the page sees it work.
+  const { c, error: lost } = useConversation(id, live, live || !run ? "" : `${run.turns} ${run.calls}`);
   useEffect(() => {
     if (live) reload(); // for the turns and tokens
   }, [c.entries.length]);

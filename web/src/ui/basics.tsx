@@ -73,12 +73,12 @@ export function Act({ run, children, off, ...rest }: ActProps) {
   );
 }
 
-export function Copy({ text }: { text: string }) {
+export function Copy({ text, what }: { text: string; what?: string }) {
   const copy = async () => {
     await navigator.clipboard.writeText(text);
     toast("Copied.");
   };
-  return <Act class="quiet" title="Copy to the clipboard" run={copy}>Copy</Act>;
+  return <Act class="quiet" title={`Copy ${what ? `${what} ` : ""}to the clipboard`} run={copy}>Copy</Act>;
 }
 
 export interface Tab {
