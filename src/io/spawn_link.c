@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/lockfile.h"
@@ -19,6 +20,7 @@
 #include "io/launch.h"
 
 enum { DEATHS_MAX = 3 }; /* of a spawner that starts, before the host is to blame */
+enum { HELLO_S = 5, LEAVE_MS = 30000, BUSY_STEP_US = 20000 };
 
 int spawn_try_connect(const struct place *place, struct err *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -52,11 +54,12 @@ static int spawn_link_start(const struct place *place, void (**waiting)(void), s
 
 int spawn_connect(const struct place *place, void (*waiting)(void), struct err *err) {
     int deaths = 0;
+    uint64_t end_ms = monotonic_ms() + LEAVE_MS;
     /*
-     * A spawner that is exiting may hold its lock a moment longer: try again. One that was killed
-     * while it started is started again, too.
+     * A spawner that is exiting holds its lock until it has left, and one that somebody else starts
+     * has no socket yet: try again. One that was killed while it started is started again, too.
      */
-    for (int attempt = 0; attempt < 50; attempt++) {
+    do {
         int fd = spawn_try_connect(place, err);
         if (fd >= 0 || !err || err->code != ERR_NOT_FOUND)
             return fd;
@@ -65,9 +68,9 @@ int spawn_connect(const struct place *place, void (*waiting)(void), struct err *
             if (err->code != ERR_BUSY && !died)
                 return err_wrap(err,
                                 "cannot start the spawner (carrel-spawn, which creates machines)");
-            usleep(20000);
+            usleep(BUSY_STEP_US);
         }
-    }
+    } while (monotonic_ms() < end_ms);
     return -1;
 }
 
@@ -98,8 +101,6 @@ static int spawn_link_ask(int link, struct plan_message *m, const int *fds, size
         return err_set(err, ERR_INTERNAL, "unexpected answer %d from the spawner", m->type);
     return 0;
 }
-
-enum { HELLO_S = 5, LEAVE_MS = 30000 };
 
 static void limit_waiting(int link, time_t seconds) {
     setsockopt(link, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = seconds},

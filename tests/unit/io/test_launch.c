@@ -124,6 +124,25 @@ static void a_spawner_that_is_killed_while_it_starts_is_started_again(void **sta
     assert_non_null(strstr(err.text, "ended before it was ready"));
 }
 
+/* Longer than a second, as on a busy host. */
+static void a_spawner_that_leaves_slowly_is_waited_for(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct place place = make_place(&dir);
+    struct err err = {0};
+    char path[PLACE_SIZE + 16];
+    snprintf(path, sizeof(path), "%s/carrel-spawn", dir.path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+    assert_true(dprintf(fd,
+                        "#!/bin/sh\nprintf x >>'%s/starts'\n"
+                        "if [ $(wc -c <'%s/starts') -le 70 ]; then printf Bbusy >&3\n"
+                        "else printf 'Eno room' >&3; fi\n",
+                        dir.path, dir.path) > 0);
+    close(fd);
+    assert_int_equal(spawn_connect(&place, NULL, &err), -1);
+    assert_non_null(strstr(err.text, "no room"));
+}
+
 /* The code of a refusal crosses the pipe, so that the starter decides by it and not by the words.
  */
 static void a_refusal_keeps_its_code(void **state) {
@@ -156,4 +175,5 @@ UNIT_MAIN(cmocka_unit_test(a_starter_with_many_descriptors_starts_it),
           cmocka_unit_test(a_starter_without_standard_streams_starts_it),
           cmocka_unit_test(a_program_that_ends_at_once_is_an_error),
           cmocka_unit_test(a_spawner_that_is_killed_while_it_starts_is_started_again),
+          cmocka_unit_test(a_spawner_that_leaves_slowly_is_waited_for),
           cmocka_unit_test(a_refusal_keeps_its_code))
