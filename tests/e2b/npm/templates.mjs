@@ -71,6 +71,15 @@ export const cases = {
     assert.equal(built.name, 'from-dockerfile')
     assert.equal(await printed('from-dockerfile', 'cat /app/two.txt; echo $A $V; pgrep -x sleep | wc -l'), 'oneb 1\n1\n')
   },
+  async dockerfile_that_cannot_be_built_says_why() {
+    const build = (text) => Template.build(Template({ fileContextPath: dir }).fromDockerfile(text), 'unbuildable')
+    await assert.rejects(build('FROM no-such-image:9\nRUN true\n'), named('BuildError', /no-such-image:9.*carrel image pull no-such-image:9/s))
+    await assert.rejects(build('FROM e2bdev/base\nRUN true\nRUN echo before; exit 7\n'), named('BuildError', /step \d: the command exited with status 7.*before/s))
+    await assert.rejects(build('FROM e2bdev/base\nCOPY no-such-file /x\n'), /no-such-file/)
+    assert.equal(await Template.exists('unbuildable'), false)
+    await build('FROM e2bdev/base\nRUN true\nRUN echo before\n') // the control
+    assert.equal(await Template.exists('unbuildable'), true)
+  },
   async start_command_runs_before_the_sandbox_is_given_out() {
     const template = base().setStartCmd('sleep 1; touch /tmp/up; sleep 1000', waitForFile('/tmp/up'))
     await Template.build(template, 'started', { cpuCount: 1, memoryMB: 512 })
