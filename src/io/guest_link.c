@@ -116,6 +116,10 @@ void guest_link_freep(struct guest_link **l) {
     guest_link_free(*l);
 }
 
+void guest_link_hang_up(struct guest_link *l) {
+    shutdown(l->sock, SHUT_RDWR);
+}
+
 int guest_link_fd(const struct guest_link *l) {
     return l->sock;
 }

@@ -30,6 +30,9 @@ struct guest_link *guest_link_connect(const char *path, struct err *err);
 void guest_link_free(struct guest_link *link);
 void guest_link_freep(struct guest_link **link);
 
+/* Ends the connection, so that the guest can take another one. The link cannot be used after. */
+void guest_link_hang_up(struct guest_link *link);
+
 int guest_link_fd(const struct guest_link *link);
 
 /* POLLIN, and POLLOUT while bytes wait to be sent. */

@@ -178,13 +178,17 @@ void guest_rearm(struct guest *g) {
     loop_watch_set(g->watch, want);
 }
 
-/* on_later() fails everything that waits for this guest. */
+/*
+ * on_later() fails everything that waits for this guest. The connection ends now: a vm takes one at
+ * a time, and the next one is opened before this guest is freed.
+ */
 void guest_lose(struct guest *g, const struct err *why) {
     if (g->is_gone)
         return;
     g->is_gone = true;
     g->why = *why;
     loop_watch_free(TAKE(g->watch));
+    guest_link_hang_up(g->link);
     loop_defer(g->loop, &g->later);
 }
 

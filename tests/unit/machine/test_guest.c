@@ -189,6 +189,15 @@ static void what_may_have_happened_is_unknown(void **state) {
     assert_int_equal(p->code, ERR_UNKNOWN);
 }
 
+/* 0: the connection has ended; -1: there is nothing more to read. */
+static ssize_t read_to_end(int fd) {
+    char bytes[4096];
+    ssize_t n;
+    while ((n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+        continue;
+    return n;
+}
+
 static void rubbish_closes_the_connection(void **state) {
     struct play *p = *state;
     static const struct {
@@ -212,6 +221,7 @@ static void rubbish_closes_the_connection(void **state) {
         unit_loop_run(p->loop, 1000);
         assert_int_equal(p->gone, 1);
         assert_int_equal(p->why, ERR_INTERNAL);
+        assert_int_equal(read_to_end(p->peer), 0);
     }
 }
 
