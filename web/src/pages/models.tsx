@@ -136,7 +136,7 @@ function Known({ list }: { list: ModelList }) {
   return (
     <section class="panel">
       <h2>Providers</h2>
-      <dl class="facts">
+      <dl class="facts stack">
         {list.providers.map((p) => (
           <div class="fact" key={p.name}>
             <dt>{shown(p.name)} {p.format !== p.name && <span class="soft">({p.format})</span>}</dt>
