@@ -285,6 +285,7 @@ struct machine {
     int uppers[PLAN_MAX_GRANTS]; /* changes of cow (copy-on-write) grants, in order; -1: none */
     bool uppers_lost;            /* `uppers` could not be opened again */
     bool is_ending;              /* `destroy` was called: its guest is about to disappear */
+    const char *rebooted;        /* a vm: why it restarted while no daemon ran; NULL: it did not */
     const char *start;           /* a vm: how it started: boot, clone, memory; NULL: not known */
     const char *accel;           /* a vm: what runs its code: kvm, tcg; NULL: not known */
     int doors[PLAN_GATE_FDS];    /* sockets of the gate, until the service takes them; -1: none */
@@ -298,6 +299,16 @@ struct machine {
      * Pending requests have failed; attach to the commands again, as after `adopt`. May be NULL.
      */
     void (*on_back)(void *arg, struct machine *m);
+    /*
+     * Called when a vm has restarted by itself, for this reason, and boots again. All its programs
+     * have ended. on_back or on_end is called next. May be NULL.
+     */
+    void (*on_reboot)(void *arg, struct machine *m, const char *why);
+    /*
+     * Called when a vm was powered off from inside, or restarts too often. True: the receiver saves
+     * its files, and destroys its box; false: it ends at once. May be NULL.
+     */
+    bool (*on_off)(void *arg, struct machine *m, const char *why);
     /* A program in the machine called `carrel`: see guest_call_fn. Answer with
      * guest_call_answer(m->guest, ...). May be NULL. */
     void (*on_call)(void *arg, struct machine *m, uint32_t id, const struct msg_bytes *words);

@@ -14,12 +14,14 @@
 #include "service/grants/live.h"
 #include "service/images/live.h"
 #include "service/net/live.h"
+#include "service/pause.h"
 #include "service/rest.h"
 #include "service/review/baselines.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
 #include "service/vm/memory.h"
+#include "service/vm/vms.h"
 
 /* Number of failed tries before a waiting caller gets the error. The end is retried further. */
 enum { TRIES_UNTOLD = 6 };
@@ -96,12 +98,16 @@ static void find_unheard(struct live *l, struct exec_list *list) {
     }
 }
 
-static int put_ended(const struct live *l, const char *reason, struct err *err) {
-    struct buf text DEFER(buf_done) = BUF(STORE_REASON_SIZE * 6 + 32);
-    struct jot j = JOT(&text);
+static void put_reason(const char *reason, struct buf *to) {
+    struct jot j = JOT(to);
     jot_object(&j, NULL);
     jot_string(&j, "reason", reason);
     jot_end(&j, '}');
+}
+
+static int put_ended(const struct live *l, const char *reason, struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(STORE_REASON_SIZE * 6 + 32);
+    put_reason(reason, &text);
     return event_put(l->service, l->row.owner, l->row.id, "machine.ended", text.data, err);
 }
 
@@ -311,8 +317,8 @@ bool live_falls(const struct live *l) {
     return l->ending && l->ending->falls;
 }
 
-static void live_fall(struct live *l) {
-    ending_begin(l, FALL_KILLED, true, true);
+static void live_fall(struct live *l, const char *reason) {
+    ending_begin(l, reason, true, true);
     if (!l->ending->asked)
         ask_end(l);
 }
@@ -345,15 +351,16 @@ void live_end_again(struct live *l, uint64_t now_ms) {
 /* The machine ended by itself: clean up and record the reason. */
 static void ending_on_end(void *arg, struct machine *m, const struct err *why) {
     struct live *l = arg;
-    bool old = live_is_over(l, -END_EARLY_MS);
+    bool old = live_is_over(l, -END_EARLY_MS), is_vm = live_is_vm(l);
     (void)m;
-    (void)why;
     if (l->row.state != MACHINE_ENDING && old)
         l->service->hits[HIT_LIFETIME]++;
     if (l->row.state == MACHINE_ENDING)
         return;
+    if (is_vm && !old)
+        log_line(LOG_WARN, "service", "a vm has ended: %s id=%s", why->text, l->row.id);
     if (!old && durable_is(l))
-        live_fall(l);
+        live_fall(l, is_vm ? why->text : FALL_KILLED);
     else
         live_end(l, old ? "its ttl is over" : "it ended by itself", NULL, NULL);
 }
@@ -365,11 +372,61 @@ static void on_back(void *arg, struct machine *m) {
     adopt_back(arg);
 }
 
+/* Notes what a vm did by itself. */
+static void note_own(struct live *l, const char *verb, const char *why) {
+    struct journal_record what = verb_record(verb, l);
+    uint64_t intent;
+    struct err err;
+    what.reason = why;
+    if (note_intent(l->service, NULL, &what, &intent, &err) == 0)
+        note_result(l->service, NULL, &what, intent, NULL);
+}
+
+/* Its files stay, and its commands have ended. */
+static void on_reboot(void *arg, struct machine *m, const char *why) {
+    struct live *l = arg;
+    struct buf text DEFER(buf_done) = BUF(STORE_REASON_SIZE * 6 + 32);
+    (void)m;
+    note_own(l, "machine.reboot", why);
+    put_reason(why, &text);
+    event_tell(l->service, l->row.owner, l->row.id, "machine.rebooted", text.data);
+}
+
+/* A vm that could not be stopped with its newest files ends as if QEMU had ended. */
+static void on_stopped(void *arg, const struct err *err) {
+    struct live *l = arg;
+    struct err gone;
+    l->resting = false;
+    live_verb_over(l);
+    if (err && !l->ending && l->machine) {
+        log_line(LOG_WARN, "service", "save the files of a vm that ended: %s id=%s", err->text,
+                 l->row.id);
+        err_set(&gone, ERR_GONE, "its newest files could not be saved");
+        ending_on_end(l, l->machine, &gone);
+    }
+    live_unref(l);
+}
+
+static bool on_off(void *arg, struct machine *m, const char *why) {
+    struct live *l = arg;
+    (void)m;
+    if (live_is_over(l, -END_EARLY_MS) || !pause_may_stop(l))
+        return false;
+    note_own(l, "machine.off", why);
+    live_ref(l);
+    pause_stop(l, why, on_stopped, l);
+    return true;
+}
+
 void live_attach(struct live *l, struct machine *m) {
     l->machine = m;
     m->on_end = ending_on_end;
     m->on_back = on_back;
+    m->on_reboot = on_reboot;
+    m->on_off = on_off;
     m->on_call = calls_on_call;
     m->on_arg = l;
+    if (m->rebooted)
+        on_reboot(l, m, TAKE(m->rebooted));
     idle_touch(&l->idle, loop_now_ms(l->service->loop));
 }

@@ -25,6 +25,8 @@ enum { PAUSE_AGAIN_MS = 2000, PAUSE_LOOK_MS = 50, PAUSE_LOOKS = 100, PAUSE_TRIES
 struct pausing {
     struct live *live;
     enum state_by by;
+    bool is_off; /* the vm was powered off: its files are saved, and it is stopped */
+    char why[STORE_REASON_SIZE];
     bool stands;        /* a vm may stand still, because its memory was to be saved */
     bool is_cut;        /* nobody waits for its guest any more */
     char step[ID_SIZE]; /* of a vm: the step with its memory; empty: none */
@@ -42,6 +44,10 @@ struct pausing {
 
 bool live_is_stored(const struct live *l) {
     return l->dormant && l->row.state == MACHINE_PAUSED;
+}
+
+static enum machine_state pausing_state(const struct pausing *p) {
+    return p->is_off ? MACHINE_STOPPED : MACHINE_PAUSED;
 }
 
 static void pausing_finish(struct pausing *p, const struct err *err) {
@@ -75,6 +81,10 @@ static void pausing_repaired(void *arg, const struct err *err);
 static void pausing_freeze(struct pausing *p, const struct err *why) {
     struct live *l = p->live;
     struct err gone;
+    if (p->is_off && why) {
+        pausing_finish(p, why);
+        return;
+    }
     if (why)
         snprintf(l->paused_why, sizeof(l->paused_why), "%s", why->text);
     if (why && !l->ending)
@@ -85,7 +95,7 @@ static void pausing_freeze(struct pausing *p, const struct err *why) {
         l->service->driver->go_on(l->machine, MEMORY_REPAIR, pausing_repaired, p);
         return;
     }
-    if (l->machine && !l->ending) {
+    if (l->machine && !l->ending && !p->is_off) {
         l->service->driver->freeze(l->machine, true, pausing_frozen, p);
         return;
     }
@@ -169,15 +179,28 @@ static void pausing_shelved(void *arg, const struct err *err) {
     }
     l->machine->on_end = NULL;
     if (live_is_vm(l)) /* as write_paused() wrote it */
-        l->row.state = MACHINE_PAUSED;
+        l->row.state = pausing_state(p);
+    if (p->is_off)
+        l->row.state_by = p->by;
     pausing_leave_box(p);
 }
 
-/* A vm is paused from here on: the store has its files, and a step its memory. */
+/*
+ * A vm is paused from here on: the store has its files, and a step its memory. Or it is stopped.
+ */
 static int write_paused(void *arg, struct err *err) {
     const struct pausing *p = arg;
-    return store_machine_set_state(p->live->service->store, p->live->row.id, MACHINE_PAUSED, p->by,
-                                   err);
+    const struct live *l = p->live;
+    struct buf text DEFER(buf_done) = BUF(STORE_REASON_SIZE * 6 + 32);
+    if (store_machine_set_state(l->service->store, l->row.id, pausing_state(p), p->by, err) < 0)
+        return -1;
+    if (!p->is_off)
+        return 0;
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "reason", p->why);
+    jot_end(&j, '}');
+    return event_put(l->service, l->row.owner, l->row.id, "machine.stopped", text.data, err);
 }
 
 /*
@@ -272,6 +295,10 @@ static void pausing_saved(void *arg, const struct step_row *row, const struct er
     }
     snprintf(p->step, sizeof(p->step), "%s", row->id);
     p->stack = xstrdup(row->stack ? row->stack : "");
+    if (p->is_off) {
+        pausing_shelve(p);
+        return;
+    }
     loop_work(p->live->service->loop, pausing_sync, pausing_synced, p);
 }
 
@@ -329,6 +356,27 @@ void pause_machine(struct live *l, enum state_by by, machine_done_fn *done, void
         pausing_begin_vm(p);
     else
         pausing_store(p);
+}
+
+/* ---- a vm that was powered off ---- */
+
+bool pause_may_stop(struct live *l) {
+    return !l->ending && !l->changing && l->row.state == MACHINE_RUNNING && !pausing_vm_stays(l);
+}
+
+/* Nobody waits for its guest: the driver has closed the connection. */
+void pause_stop(struct live *l, const char *why, machine_done_fn *done, void *arg) {
+    struct pausing *p = xnew(struct pausing);
+    const struct step_cause cause = {
+        .kind = STEP_SNAP, .what = "power-off", .status = -1, .pauses = true};
+    *p = (struct pausing){
+        .live = l, .by = STATE_BY_OWNER, .is_off = true, .is_cut = true, .done = done, .arg = arg};
+    snprintf(p->why, sizeof(p->why), "%s", why);
+    p->timer = loop_timer_new(l->service->loop, pausing_timer, p);
+    live_ref(l);
+    l->changing = l->resting = true;
+    execs_lose(l, why);
+    steps_take(l, &cause, pausing_saved, p);
 }
 
 /* ---- a box for the files of a paused machine ---- */

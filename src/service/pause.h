@@ -16,6 +16,10 @@
 
 /* Pauses a machine that runs. The caller writes the state afterwards. */
 void pause_machine(struct live *l, enum state_by by, machine_done_fn *done, void *arg);
+/* True if a vm that was powered off from inside can be stopped with its newest files. */
+bool pause_may_stop(struct live *l);
+/* Moves these files to the store, and stops the machine. After an error it is as before. */
+void pause_stop(struct live *l, const char *why, machine_done_fn *done, void *arg);
 /*
  * For a request that needs the files of a paused machine without a box. True: go() is called when
  * it has one, which is frozen, or failed.

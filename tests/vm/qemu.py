@@ -1,7 +1,9 @@
 """Processes of vms on the host."""
+import json
 import pathlib
+import subprocess
 
-from carrel import parent_of, spawner_pids
+from carrel import PROGRAM, parent_of, spawner_pids
 from daemon import Refused
 
 
@@ -45,3 +47,16 @@ def delete_what_is_left(daemon, m):
         daemon.delete(f"/v1/machines/{m}")
     except Refused as e:
         assert e.code == "gone", e
+
+
+def events(daemon, machine):
+    """Types of the events of a machine, oldest first."""
+    lines = subprocess.run([PROGRAM, "events", "--past", "--json", machine], env=daemon.env, capture_output=True, text=True, timeout=60).stdout
+    return [e["type"] for e in map(json.loads, lines.splitlines())]
+
+
+def answers(daemon, machine):
+    try:
+        return daemon.exec(machine, "true")["exec"]["status"] == 0
+    except Refused:
+        return False

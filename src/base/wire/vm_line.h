@@ -21,6 +21,11 @@ enum { VM_HOSTNAME_SIZE = 65, VM_LINE_SIZE = 2048 };
 /* What the guest says before, and after. */
 #define VM_WAITS "waits\n"
 #define VM_AWAKE "awake\n"
+/* What the process of its serial console says once the vm has ended, from its last words. */
+#define VM_SAID_RESTART "restart\n"
+#define VM_SAID_PANIC "panic\n"
+#define VM_SAID_OFF "off\n"
+enum { VM_SAID_SIZE = 16 };
 
 struct vm_wake {
     uint64_t seconds, nanoseconds; /* of the clock; 0: that of the device for it is right */

@@ -112,6 +112,7 @@ static void box_let_go(struct machine *m) {
     guest_free(b->fresh);
     guest_free(b->old);
     vm_free(b->vm);
+    vm_end_free(b->end);
     loop_timer_free(b->timer);
     loop_call_cancel(m->host->loop, &b->later);
     loop_call_cancel(m->host->loop, &b->retire);

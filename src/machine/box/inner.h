@@ -38,12 +38,14 @@ struct call {
 
 struct creation;
 struct vm;
+struct vm_end;
 
 struct box {
     struct machine m;
     struct call *calls;
     struct loop_timer *timer; /* to connect again, or to wait for the guest's first reply */
     struct vm *vm;            /* NULL: the machine is not a vm */
+    struct vm_end *end;       /* NULL: QEMU has not ended by itself */
     struct guest *fresh;      /* new connection that has not replied yet */
     struct guest *old;        /* connection that `fresh` replaced; it has pending requests */
     struct loop_call retire;  /* frees `old` */
@@ -175,6 +177,10 @@ void vm_fill_plan(const struct vm *v, struct plan *p);
 void vm_free(struct vm *v);
 /* Boots the vm of a new box; then the machine is made. */
 void vm_start(struct box *b);
+/* QEMU has ended: boots the vm again with the same root. */
+void vm_boot_same(struct box *b);
+/* The same, but it stays off: the loss of the connection to its guest ends no machine. */
+void vm_stay_off(struct box *b);
 bool vm_is_booting(const struct vm *v);
 /* The connection to the guest of a booting vm was lost. */
 void vm_on_gone(struct box *b, const struct err *why);
@@ -188,6 +194,10 @@ void vm_move(struct call *c, const struct machine_vm *spec);
 bool vm_box_is_gone(struct box *b);
 /* True if a vm runs in a machine that is adopted as a box. It is ended, then the box connected. */
 bool vm_leave_adopted(struct box *b);
+/* vm_end.c */
+/* QEMU has ended: boots the vm again if its kernel restarted, else ends or stops the machine. */
+void vm_look_end(struct box *b);
+void vm_end_free(struct vm_end *v);
 /* memory.c */
 void box_save_memory(struct machine *m, int file, uint64_t max_bytes, machine_done_fn *done,
                      void *arg);

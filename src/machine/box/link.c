@@ -95,6 +95,10 @@ void box_link_again(void *arg) {
     struct box *b = arg;
     struct err err;
     int fd = box_connect(b->m.host, b->m.id, b->vm ? "port.sock" : "guest.sock");
+    if (fd == -ECONNREFUSED && b->vm) {
+        vm_look_end(b);
+        return;
+    }
     if (fd == -ENOENT || fd == -ECONNREFUSED) {
         err_set(&err, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
         box_end(b, &err);

@@ -20,7 +20,7 @@
 enum {
     BOOT_MS = 180000, /* QEMU without KVM on a busy host */
     KVM_BOOT_MS = 10000,
-    HALT_MS = 10000,
+    HALT_MS = 30000,
     HALT_STEP_MS = 10,
     HALT_SLOW_MS = 500,
     CONSOLE_MAX = 300, /* bytes of QEMU's messages that an error has */
@@ -34,6 +34,7 @@ struct vm {
     struct call *lend;   /* granted directories are taken, before it boots again */
     char *stay;          /* paths of those that stay */
     struct call *move;   /* a box that becomes this vm; after a failure it stays a box */
+    bool is_restarting;  /* it has ended, and boots again */
     bool is_leaving;     /* the vm of a move that failed, or was not recorded, is being ended */
     bool is_preparing;   /* a job that prepares the boot is under way */
     struct err failure;  /* why the move failed */
@@ -546,7 +547,8 @@ static void vm_on_halted(void *arg, const struct plan_message *m, struct fd_mess
         vm_fail(b, failed ? failed : &err);
         return;
     }
-    if (b->vm->boots_instead || b->vm->kvm_failed) {
+    if (b->vm->boots_instead || b->vm->kvm_failed || b->vm->is_restarting) {
+        b->vm->is_restarting = false;
         vm_boot_begin(b);
         return;
     }
@@ -596,6 +598,15 @@ void vm_lend(struct call *c, const char *paths) {
     free(v->stay);
     v->stay = xstrdup(paths);
     vm_boot_again(c->box);
+}
+
+void vm_boot_same(struct box *b) {
+    b->vm->is_restarting = true;
+    vm_boot_again(b);
+}
+
+void vm_stay_off(struct box *b) {
+    b->vm->is_booting = true;
 }
 
 /* ---- a box becomes a vm ---- */

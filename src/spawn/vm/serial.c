@@ -14,8 +14,19 @@
 
 #include "base/fdio.h"
 #include "base/parse.h"
+#include "base/wire/vm_line.h"
 
-enum { PIECE = 4096, TYPED_MAX = 4096, EXIT_USAGE = 2 };
+enum { PIECE = 4096, TYPED_MAX = 4096, EXIT_USAGE = 2, LAST_WORDS = 16384 };
+
+/* What a kernel writes before it ends, and how many bytes may come from there to the end. */
+static const struct {
+    const char *text, *word;
+    size_t within;
+} last_words[] = {
+    {"reboot: Restarting system", VM_SAID_RESTART, 128},
+    {"reboot: Power down", VM_SAID_OFF, 128},
+    {"Kernel panic - not syncing", VM_SAID_PANIC, LAST_WORDS},
+};
 
 struct serial_client {
     int fd; /* -1: the slot is free */
@@ -164,6 +175,35 @@ static void serial_once(struct serial *s, int listener) {
         serial_accept(s, listener);
 }
 
+/* How the vm ended; NULL: unknown. A program may write such words too, and deceives only itself. */
+static const char *serial_last_word(const struct serial *s) {
+    static char tail[LAST_WORDS];
+    size_t n = s->written < LAST_WORDS ? (size_t)s->written : LAST_WORDS;
+    for (size_t i = 0; i < n; i++)
+        tail[i] = s->kept[(s->written - n + i) % SERIAL_KEPT];
+    for (size_t i = 0; i < sizeof(last_words) / sizeof(*last_words); i++) {
+        size_t within = n < last_words[i].within ? n : last_words[i].within;
+        if (memmem(tail + n - within, within, last_words[i].text, strlen(last_words[i].text)))
+            return last_words[i].word;
+    }
+    return NULL;
+}
+
+static void client_tell(int fd, const char *word) {
+    (void)send(fd, word, strlen(word), MSG_DONTWAIT | MSG_NOSIGNAL);
+    close(fd);
+}
+
+/* Until the process is killed. */
+static void __attribute__((noreturn)) serial_tell_all(int listener, const char *word) {
+    struct pollfd p = {.fd = listener, .events = POLLIN};
+    for (;;) {
+        int fd = poll(&p, 1, -1) < 0 ? -1 : accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0)
+            client_tell(fd, word);
+    }
+}
+
 void serial_serve(int qemu, int listener) {
     static struct serial serial;
     struct serial *s = &serial;
@@ -172,11 +212,20 @@ void serial_serve(int qemu, int listener) {
         s->clients[i].fd = -1;
     while (!s->is_over)
         serial_once(s, listener);
-    for (int i = 0; i < SERIAL_CLIENTS; i++)
-        if (s->clients[i].fd >= 0) {
-            client_show(s, &s->clients[i]); /* the last words */
-            client_drop(&s->clients[i]);
+    const char *word = serial_last_word(s);
+    for (int i = 0; i < SERIAL_CLIENTS; i++) {
+        struct serial_client *c = &s->clients[i];
+        if (c->fd < 0)
+            continue;
+        if (word && !c->has_begun) { /* the daemon, which came a moment too early */
+            client_tell(c->fd, word);
+            continue;
         }
+        client_show(s, c); /* the last words */
+        client_drop(c);
+    }
+    if (word)
+        serial_tell_all(listener, word);
 }
 
 int serial_main(int argc, char **argv) {

@@ -7,6 +7,9 @@
  * offset. It gets a line with the offset at which its bytes begin, and then the bytes. What it
  * sends afterwards is typed. If it ends its side, it gets the bytes that are there, and the end. A
  * client that reads so slowly that bytes are lost is disconnected.
+ *
+ * If the last words of the vm's kernel say that it restarts, panics or turns off, the process stays
+ * until it is killed, and tells every new client which (VM_SAID_*, base/wire/vm_line.h).
  */
 #pragma once
 

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/wire/vm_line.h"
 #include "spawn/vm/serial.h"
 #include "tests/unit/unit.h"
 
@@ -163,6 +164,49 @@ static void a_client_that_does_not_read_does_not_stop_the_others(void **state) {
     close(fast);
 }
 
+/* QEMU ends after the words; `word` is what a client hears that comes then, or came a moment
+ * before. */
+static void end_with(const struct console *c, const char *words, const char *word) {
+    char got[VM_SAID_SIZE];
+    int early = console_connect(c, NULL), reader = console_connect(c, "0\n");
+    expect(reader, "0\n"); /* `early` was accepted before it */
+    assert_int_equal(write(c->qemu, words, strlen(words)), strlen(words));
+    shutdown(c->qemu, SHUT_WR);
+    take(early, got, sizeof(got) - 1);
+    assert_string_equal(got, word ? word : "");
+    close(early);
+    close(reader);
+    if (!word)
+        return;
+    int late = console_connect(c, NULL);
+    take(late, got, sizeof(got) - 1);
+    assert_string_equal(got, word);
+    close(late);
+    kill(c->process, SIGKILL);
+}
+
+static void the_last_words_of_a_kernel_are_told(void **state) {
+    static const struct {
+        const char *words, *word;
+    } rows[] = {
+        {"[ 9.1] reboot: Restarting system\r\n[ 9.2] reboot: machine restart\r\n", VM_SAID_RESTART},
+        {"x reboot: Power down\r\n", VM_SAID_OFF},
+        {"Kernel panic - not syncing: sysrq\r\nCPU: 0\r\n", VM_SAID_PANIC},
+        {"reboot: Restarting system\r\n"
+         "more than follows the words of a kernel: ......................................... "
+         "......................................................................",
+         NULL},
+        {"good bye\r\n", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        void *console;
+        console_start(&console);
+        end_with(console, rows[i].words, rows[i].word);
+        console_stop(&console);
+    }
+}
+
 #define CONSOLE_TEST(f) cmocka_unit_test_setup_teardown(f, console_start, console_stop)
 
 UNIT_MAIN(CONSOLE_TEST(a_client_gets_what_was_written_before_and_types),
@@ -170,4 +214,5 @@ UNIT_MAIN(CONSOLE_TEST(a_client_gets_what_was_written_before_and_types),
           CONSOLE_TEST(the_oldest_bytes_are_forgotten),
           CONSOLE_TEST(a_bad_first_line_ends_the_connection),
           CONSOLE_TEST(one_client_too_many_is_disconnected),
-          CONSOLE_TEST(a_client_that_does_not_read_does_not_stop_the_others))
+          CONSOLE_TEST(a_client_that_does_not_read_does_not_stop_the_others),
+          cmocka_unit_test(the_last_words_of_a_kernel_are_told))
