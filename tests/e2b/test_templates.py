@@ -315,6 +315,26 @@ def test_clients_start_from_other_images_but_do_not_change_them(e2b, daemon):
     assert images(daemon) == ["base"]
 
 
+def test_names_of_images_that_the_owner_made_are_not_taken(e2b, daemon):
+    """Whatever a client builds: `carrel new --image mine` starts what the owner put there."""
+    before = daemon.post("/v1/images/base/names", {"name": "mine"})["id"]
+    daemon.post("/v1/images/base/names", {"name": "good:x"})
+    code, text = message(e2b.call, "POST", "/v3/templates", {"name": "mine"})
+    assert code == 409 and "image 'mine' exists" in text and "carrel image rm mine" in text
+    assert status_of(e2b.call, "POST", "/v3/templates", {"name": "good", "tags": ["y", "x"]}) == 409
+    late = ask(e2b, "late")  # the name is free when the build is asked for, and not when it begins
+    daemon.post("/v1/images/base/names", {"name": "late"})
+    begin(e2b, late, run("true"))
+    assert ended(e2b, daemon, late)["status"] == "error"
+    for _ in range(2):  # the control: a client's own is replaced
+        asked = ask(e2b, "good")
+        begin(e2b, asked, run("true"))
+        assert ended(e2b, daemon, asked)["status"] == "ready"
+    assert status_of(e2b.call, "POST", "/templates/tags", {"target": "good", "tags": ["z", "x"]}) == 409
+    assert images(daemon) == ["base", "good", "good:x", "late", "mine"]
+    assert {daemon.get("/v1/images/" + name)["id"] for name in ("mine", "good:x", "late")} == {before}
+
+
 def test_builds_are_known_after_a_crash_of_the_daemon(e2b, daemon):
     done, failed, running = ask(e2b, "done", tags=["default", "second"]), ask(e2b, "failed"), ask(e2b, "running")
     begin(e2b, done, run("echo built"))

@@ -227,13 +227,22 @@ struct template_build *template_build_new(struct e2b_templates *t, const struct 
     return b;
 }
 
+static int build_names_free(const struct template_build *b, struct err *err) {
+    char image[TEMPLATE_NAME_SIZE];
+    for (size_t i = 0; i < b->tag_count; i++)
+        if (template_image_name(b->name, b->tags[i], image, err) < 0 ||
+            template_name_free(b->of->service, &b->who, image, err) < 0)
+            return -1;
+    return 0;
+}
+
 void e2b_build_request(struct e2b_call *c) {
     struct e2b_templates *t = c->templates;
     struct template_build *b = template_build_new(t, &c->who);
     uint8_t random[16];
     struct err err;
     builds_forget(t, &c->who);
-    if (build_read(b, c->request, &err) < 0) {
+    if (build_read(b, c->request, &err) < 0 || build_names_free(b, &err) < 0) {
         template_build_unref(b);
         e2b_error(c, &err);
         return;
@@ -294,7 +303,8 @@ static void build_name(struct template_build *b) {
     struct err err;
     for (size_t i = 0; i < b->tag_count && !build_is_over(b); i++) {
         char name[TEMPLATE_NAME_SIZE];
-        if (template_image_name(b->name, b->tags[i], name, &err) < 0)
+        if (template_image_name(b->name, b->tags[i], name, &err) < 0 ||
+            template_name_free(b->of->service, &b->who, name, &err) < 0)
             template_build_fail(b, "finalize", &err);
         else
             service_image_tag(b->of->service, &b->who, b->image, name, build_tagged, b);
@@ -428,7 +438,8 @@ static void build_begin(struct template_build *b) {
     /* The service gives the first name, so that no build is done without one. */
     if (template_image_name(b->name, b->tags[0], name, &err) == 0)
         json_object_set_new(b->plan.recipe, "name", json_string(name));
-    if (service_build_start(s, &b->who, b->plan.recipe, true, build_begun, b, &err) < 0 ||
+    if (build_names_free(b, &err) < 0 ||
+        service_build_start(s, &b->who, b->plan.recipe, true, build_begun, b, &err) < 0 ||
         template_label(b, &err) < 0 ||
         service_build_log(s, &b->who, b->build, &b->reader, &err) < 0)
         template_build_fail(b, "base", &err);

@@ -47,6 +47,15 @@ static void tagging_came(void *arg, const struct image_view *view, const struct 
     t->is_template = template_start_read(config, &start);
 }
 
+int template_name_free(struct service *s, const struct caller *who, const char *image,
+                       struct err *err) {
+    struct tagging t = {.failed = false};
+    if (service_image_show(s, who, image, tagging_came, &t, err) < 0 || t.failed || t.is_template)
+        return 0;
+    err_set(err, ERR_EXISTS, "the image '%.60s' exists, and no client of E2B built it", image);
+    return err_remedy(err, "use another name, or delete the image: carrel image rm %.60s", image);
+}
+
 /* The image of a tag, which must be of a template that a client built. */
 static int tag_find(struct e2b_call *c, const struct template_ref *ref, struct tagging *ret,
                     struct err *err) {
@@ -77,6 +86,10 @@ static int tags_set(struct e2b_call *c, const struct template_ref *ref, struct t
     const struct tags_body *r = c->request;
     char from[IMAGE_ID_SIZE], image[TEMPLATE_NAME_SIZE];
     memcpy(from, t->id, sizeof(from));
+    for (size_t i = 0; i < r->tags.count; i++)
+        if (template_image_name(ref->name, r->tags.v[i], image, err) < 0 ||
+            template_name_free(c->service, &c->who, image, err) < 0)
+            return -1;
     for (size_t i = 0; i < r->tags.count; i++) {
         if (template_image_name(ref->name, r->tags.v[i], image, err) < 0)
             return -1;

@@ -55,6 +55,9 @@ extern const struct schema e2b_tags_schema, e2b_untag_schema;
 void e2b_tags_list(struct e2b_call *c);
 void e2b_tags_assign(struct e2b_call *c);
 void e2b_tags_remove(struct e2b_call *c);
+/* -1: an image has this name that no client built, and that no client may replace. */
+int template_name_free(struct service *s, const struct caller *who, const char *image,
+                       struct err *err);
 
 /* ---- builds.c, build_views.c, files.c ---- */
 
