@@ -67,7 +67,7 @@ static const char *step_name(uint32_t step) {
     return step < sizeof(names) / sizeof(*names) && names[step] ? names[step] : "start";
 }
 
-/* The command never ran, so its id is free again in the guest. */
+/* The command never ran, so its id is free again in the guest, and no output comes. */
 static struct exec_row *decide_failed(struct exec *x, int exit_code) {
     struct exec_row *row = exec_decide(x);
     if (!row)
@@ -75,6 +75,7 @@ static struct exec_row *decide_failed(struct exec *x, int exit_code) {
     row->state = EXEC_FAILED;
     row->exit_code = exit_code;
     x->sent = false;
+    x->lost = true;
     guest_forget(x->live->machine->guest, &x->command, false);
     return row;
 }
