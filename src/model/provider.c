@@ -153,8 +153,8 @@ static int take_key(const struct conf_provider *from, model_env_fn *env, void *a
         return 0;
     err_set(err, ERR_DENIED, "the API key of model provider '%s' is not set", p->name);
     return is_secret ? err_remedy(err,
-                                  "store the API key as secret %s of the user of the daemon "
-                                  "(carrel secret set, or page Secrets)",
+                                  "store the API key as a secret of the user of the daemon: "
+                                  "carrel secret set %s, or the page Secrets",
                                   from->key_secret)
                      : err_remedy(err,
                                   "start the daemon with %s in its environment, or name a "
