@@ -60,11 +60,13 @@ def test_a_timeout_is_kept_without_the_guest(stopped, tmp_path):
 
 def test_a_run_ends_by_its_timeout_without_the_guest(lab):
     counts["attacks tried"] += 1
-    client = lab.popen("run", "--timeout", f"{2 * PATIENCE}s", "--", "sleep", "1000", stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    assert wait_until(lambda: list(lab.run_dir.glob("boxes/m-*/box")), 10)
+    client = lab.popen("run", "--timeout", f"{2 * PATIENCE}s", "--", "sh", "-c", "echo begun; sleep 1000",
+                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert client.stdout.readline() == b"begun\n"
     pid = int(next(l for l in read(next(lab.run_dir.glob("boxes/m-*/box"))).splitlines() if l.startswith("pid="))[4:])
     os.kill(pid, signal.SIGSTOP)
     assert client.wait(timeout=20 * PATIENCE) == 124
+    client.stdout.close()
     client.stderr.close()
     assert lab.state.left_of_boxes(8) == []
 
