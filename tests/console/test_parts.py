@@ -65,6 +65,7 @@ def test_a_save_overwrites_what_somebody_else_wrote_only_when_told(tab, daemon, 
     assert daemon.exec(box, "cat note")["stdout"] == "it is theirs\n"
     assert tab.inputValue("textarea") == "mine"
     tab.click("button:text('Save')")
+    tab.shown("dialog:has-text('13 B, changed')")
     daemon.exec(box, "echo and once more >note")  # while the question is asked
     tab.click("dialog button:text('Overwrite')")
     tab.shown("dialog .problem:has-text('changed once more')")
