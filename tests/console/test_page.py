@@ -37,7 +37,7 @@ def test_a_machine_is_created_listed_and_deleted(tab, daemon):
     tab.goBack()
     tab.click("[aria-label='Select all']")
     tab.click("button:text('Delete')")
-    tab.click("dialog button:text('Delete')")
+    tab.click("dialog:has-text('from-page: their files') button:text('Delete')")
     tab.reads("There are no machines yet.")
     assert daemon.get("/v1/machines")["machines"] == []
 

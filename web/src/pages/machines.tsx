@@ -39,13 +39,22 @@ async function eachMachine(ids: string[], what: string, run: (id: string) => Pro
   for (const f of failed.slice(0, 3)) toastError(f.reason);
 }
 
-function Bulk({ ids, clear }: { ids: string[]; clear: () => void }) {
+const NAMED = 10;
+
+/** Names the machines: some may be out of view. */
+function names(picked: Machine[]): string {
+  const more = picked.length - NAMED;
+  return picked.slice(0, NAMED).map((m) => m.name ?? m.id).join(", ") + (more > 0 ? ` and ${more} more` : "");
+}
+
+function Bulk({ picked, clear }: { picked: Machine[]; clear: () => void }) {
+  const ids = picked.map((m) => m.id);
   const all = (verb: string, what: string) => () =>
     eachMachine(ids, what, (id) => api.post(`${at`/v1/machines/${id}`}/${verb}`)).then(clear);
   const remove = () =>
     confirmDialog(
       `Delete ${count(ids.length, "machine")}`,
-      "Their files, steps and processes are deleted. This cannot be undone.",
+      `${names(picked)}: their files, steps and processes are deleted. This cannot be undone.`,
       "Delete",
       () => eachMachine(ids, "Deleted", (id) => api.remove(at`/v1/machines/${id}`)).then(clear),
     );
@@ -71,7 +80,7 @@ function MachineList() {
   ]);
   const all = machines.value;
   const rows = (all ?? []).filter((m) => matches(m, filter));
-  const ids = rows.filter((m) => selected.has(m.id)).map((m) => m.id);
+  const picked = rows.filter((m) => selected.has(m.id));
   return (
     <>
       <div class="bar">
@@ -85,7 +94,7 @@ function MachineList() {
           onInput={(e) => setFilter(e.currentTarget.value)}
         />
         <span class="space" />
-        {ids.length > 0 && <Bulk ids={ids} clear={() => setSelected(new Set())} />}
+        {picked.length > 0 && <Bulk picked={picked} clear={() => setSelected(new Set())} />}
         <button type="button" class="primary" onClick={create}>New machine</button>
       </div>
       <Problem error={machinesError.value ?? undefined} />
