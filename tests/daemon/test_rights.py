@@ -238,6 +238,12 @@ def test_a_root_counts_as_soon_as_it_is_written_and_a_refusal_says_the_line(fres
         assert give(own) and give(ann)
         d.conf.write_text(f"[daemon]\nroots = {top} wrong\nwrong\n" + conf)
         assert str(d.conf) in refused(400, "invalid", give, own)["message"]
+        for line in ("provider = x format=chat url=http://h key=HIDDEN", "provider = x format=chat url=http://u:HIDDEN@h/v1"):
+            d.conf.write_text(f"[models]\n{line}\n" + conf)
+            assert "HIDDEN" in refused(400, "invalid", give, own)["message"], "the control"
+            other = refused(400, "invalid", give, ann)
+            assert "administrator" in other["remedy"], other
+            assert "HIDDEN" not in str(other) and str(d.dir) not in str(other), other
         d.conf.write_text(conf)
         refused(403, "denied", give, own)
     finally:

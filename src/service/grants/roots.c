@@ -21,6 +21,14 @@ static bool is_daemon_user(struct service *s, const struct caller *who) {
            strcmp(daemon.name, who->owner) == 0;
 }
 
+/* A mistake is told whole only to the owner of the file: its lines may hold keys of providers. */
+static int roots_unread(const struct roots *r, struct err *err) {
+    if (r->is_own)
+        return -1;
+    err_set(err, ERR_INVALID, "carrel.conf of this host has a mistake");
+    return err_remedy(err, "ask the administrator, who can correct the file");
+}
+
 int service_roots_read(struct service *s, const struct caller *who, struct roots *ret,
                        struct err *err) {
     struct conf *now DEFER_FREE = xnew(struct conf);
@@ -28,7 +36,7 @@ int service_roots_read(struct service *s, const struct caller *who, struct roots
     *ret = (struct roots){.is_own = is_daemon_user(s, who)};
     if (conf->path[0]) {
         if (conf_read(conf->path, now, err) < 0)
-            return -1;
+            return roots_unread(ret, err);
         conf = now;
     }
     snprintf(ret->conf, sizeof(ret->conf), "%s", ret->is_own ? s->conf->path : "");
