@@ -150,10 +150,10 @@ static const struct field models_view[] = {
     {"default", SHOW_TEXT, 0, "model of runs that name none; empty: none", .required = true},
     {"currency", SHOW_TEXT, 0, NULL, .required = true},
     {"providers", SHOW_JSON, 0,
-     "each with name, format, ready (it can be called), key_env or key_secret (name of the "
-     "variable "
-     "of the daemon's environment, or of the secret of its user, that holds the API key), url "
-     "(requires the scope admin), and if it is not ready what is missing",
+     "each with name, format, ready (a run of the caller can call it without a key of its own), "
+     "key_env or key_secret (only for the user of the daemon: name of the variable of the "
+     "daemon's environment, or of the secret, that holds the API key), url (requires the scope "
+     "admin), and if it is not ready what is missing",
      .required = true, .shape = SHAPE_ROWS},
     {"aliases", SHOW_JSON, 0, "each with name and models, in the order in which they are tried",
      .required = true, .shape = SHAPE_ROWS},

@@ -47,7 +47,7 @@ static int check_provider(const struct runs *o, const struct caller *who, const 
 int live_find_model(struct live_run *l, const struct caller *who, const char *wanted,
                     const char *script, const struct texts *given, struct err *err) {
     struct runs *o = l->runs;
-    struct keys keys = {given, who->local && who->uid == geteuid() ? &o->access : NULL};
+    struct keys keys = {given, service_has_model_keys(who) ? &o->access : NULL};
     if (check_provider(o, who, wanted, given, err) < 0 ||
         model_provider_find(o->access.conf, wanted, key_of, &keys, &l->provider, err) < 0)
         return -1;

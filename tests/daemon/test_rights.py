@@ -185,6 +185,32 @@ def test_a_user_without_a_token_is_not_told_of_one(shared):
 
 
 @needs_root
+def test_a_provider_is_ready_for_those_whose_runs_can_call_it(fresh):
+    """The daemon's user has the keys. Others are not told the names of its secrets."""
+    url = "http://127.0.0.1:9/v1"
+    d = fresh("--listen", "127.0.0.1:0", conf=f"[models]\nprovider = free format=chat url={url}\n"
+              f"provider = sealed format=chat url={url} key_secret=SEALED_KEY\n")
+    d.dir.chmod(0o711)
+    d.put("/v1/secrets/SEALED_KEY", {"value": "0123456789"})
+    plain = d.tcp()
+
+    def told(name):
+        return next(p for p in d.get("/v1/models")["providers"] if p["name"] == name)
+
+    def run(model):
+        return d.post("/v1/runs", {"task": "x", "model": model})
+
+    own, hers = told("sealed"), as_user(ALICE, lambda: told("sealed"))
+    assert own["ready"] and own["key_secret"] == "SEALED_KEY" and run("sealed/x"), "the control"
+    assert not hers["ready"] and "administrator" in hers["missing"] and "SEALED" not in str(hers), hers
+    refused(403, "denied", as_user, ALICE, lambda: run("sealed/x"))
+    assert as_user(ALICE, lambda: told("free"))["ready"] and as_user(ALICE, lambda: run("free/x"))
+    assert not any(p["ready"] for p in plain.get("/v1/models")["providers"])
+    refused(403, "denied", plain.post, "/v1/runs", {"task": "x", "model": "free/x"})
+    assert "OPENAI_API_KEY" in as_user(ALICE, lambda: told("openai"))["missing"]
+
+
+@needs_root
 def test_a_user_who_does_not_run_the_daemon_lends_nothing_rw(shared):
     """cow, the control, is lent; rw is not, though the directory is theirs."""
     top = pathlib.Path(tempfile.mkdtemp(prefix="cd-rights-", dir="/tmp"))

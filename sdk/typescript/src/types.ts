@@ -262,7 +262,7 @@ export interface Models {
   /** model of runs that name none; empty: none */
   default: string;
   currency: string;
-  /** each with name, format, ready (it can be called), key_env or key_secret (name of the variable of the daemon's environment, or of the secret of its user, that holds the API key), url (requires the scope admin), and if it is not ready what is missing */
+  /** each with name, format, ready (a run of the caller can call it without a key of its own), key_env or key_secret (only for the user of the daemon: name of the variable of the daemon's environment, or of the secret, that holds the API key), url (requires the scope admin), and if it is not ready what is missing */
   providers: ({ [name: string]: unknown })[];
   /** each with name and models, in the order in which they are tried */
   aliases: ({ [name: string]: unknown })[];

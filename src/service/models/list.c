@@ -24,21 +24,44 @@ static void list_tell(struct jot *j, const struct buf *text, service_net_fn *don
 
 /* ---- providers, aliases and prices ---- */
 
+static const char *no_key(void *arg, const char *name) {
+    (void)arg;
+    (void)name;
+    return NULL;
+}
+
+/* As when the caller starts a run that brings no keys of its own. */
+static int provider_try(const struct model_access *a, const struct caller *who, const char *name,
+                        const struct model_provider_facts *facts, struct model_provider *ret,
+                        struct err *err) {
+    char wanted[sizeof(ret->name) + 4];
+    bool has_keys = service_has_model_keys(who);
+    snprintf(wanted, sizeof(wanted), "%s/any", name);
+    if (model_is_configured(a->conf, wanted) && authorise(who, RIGHT_RUN_MODEL, err) < 0)
+        return -1;
+    if (model_provider_find(a->conf, wanted, has_keys ? a->env : no_key, a->env_arg, ret, err) == 0)
+        return 0;
+    if (has_keys)
+        return -1;
+    return facts->is_secret
+               ? err_remedy(err, "ask the administrator: runs of other users do not get its key")
+               : err_remedy(err, "bring a key of your own: carrel do with %s in its environment",
+                            facts->key);
+}
+
 static void put_provider(struct service *s, const struct caller *who, const char *name,
                          struct jot *j) {
     const struct model_access a = service_model_access(s);
     struct model_provider p DEFER(model_provider_done) = {.key = NULL};
-    char wanted[sizeof(p.name) + 4];
     struct model_provider_facts facts;
     model_provider_facts(s->conf, name, &facts);
     struct err err = {0};
-    snprintf(wanted, sizeof(wanted), "%s/any", name);
-    bool ready = model_provider_find(a.conf, wanted, a.env, a.env_arg, &p, &err) == 0;
+    bool ready = provider_try(&a, who, name, &facts, &p, &err) == 0;
     jot_object(j, NULL);
     jot_string(j, "name", name);
     jot_string(j, "format", model_provider_format(a.conf, name));
     jot_bool(j, "ready", ready);
-    if (facts.key[0])
+    if (facts.key[0] && service_has_model_keys(who))
         jot_string(j, facts.is_secret ? "key_secret" : "key_env", facts.key);
     if (service_sees_all(who))
         jot_string(j, "url", ready ? p.url : facts.url);

@@ -187,6 +187,10 @@ struct model_access service_model_access(struct service *s) {
                                  .env_arg = s};
 }
 
+bool service_has_model_keys(const struct caller *who) {
+    return who->local && who->uid == geteuid();
+}
+
 struct logins *models_logins(const struct service *s) {
     return s->models->logins;
 }

@@ -26,6 +26,8 @@ struct model_access {
     void *env_arg;
 };
 struct model_access service_model_access(struct service *s);
+/* Whether runs of this caller get the keys of the daemon: only those of the user that runs it. */
+bool service_has_model_keys(const struct caller *who);
 
 /*
  * Returns the account of a run, and creates it if needed: below the account of the machine (an id),

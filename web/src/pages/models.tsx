@@ -69,7 +69,7 @@ export function ProviderNeeds({ provider: p }: { provider: Provider }) {
 
 function ProviderKey({ provider: p }: { provider: Provider }) {
   const key = p.key_secret ?? p.key_env;
-  if (!key) return <span class="soft">no key needed</span>;
+  if (!key) return p.ready ? <span class="soft">no key needed</span> : null;
   return (
     <span class="soft">
       key: {p.ready ? "set" : "not set"}, from the {p.key_secret ? "secret" : "daemon’s variable"} <code>{shown(key)}</code>
