@@ -3,11 +3,12 @@ import { useState } from "preact/hooks";
 import { api } from "../api";
 import { href } from "../router";
 import { who } from "../session";
-import { Badge, Copy, Empty, Field, Loading, Problem } from "../ui/basics";
+import { Act, Badge, Copy, Empty, Field, Loading, Problem } from "../ui/basics";
 import { shown } from "../ui/format";
 import { useLoad } from "../ui/load";
 import { Plot } from "../ui/plot";
 import { type Column, Table } from "../ui/table";
+import { secretAsk } from "./secrets";
 
 export const MODELS_MS = 5000; // a key that is stored has no event
 
@@ -41,14 +42,15 @@ export interface Provider {
 }
 
 /** What a provider still needs, and how a user of this page gives it. */
-export function ProviderNeeds({ provider: p }: { provider: Provider }) {
+export function ProviderNeeds({ provider: p, stored }: { provider: Provider; stored: () => void }) {
   if (p.ready) return null;
+  const store = (name: string) => <Act class="quiet" run={() => secretAsk(name, stored)}>Store the key</Act>;
   const line = `provider = ${p.name} format=${p.format} url=${p.url} key_secret=${p.key_env}`;
   if (p.key_secret)
     return (
       <div class="advice">
-        The key of {shown(p.name)} is missing. <a href={href(["secrets"])}>Store it</a> as the secret <code>{shown(p.key_secret)}</code>:
-        it counts at once.
+        The key of {shown(p.name)} is missing. {store(p.key_secret)} as the secret <code>{shown(p.key_secret)}</code>: it counts
+        at once.
       </div>
     );
   if (!p.key_env) return <div class="advice">{shown(p.missing ?? "")}</div>;
@@ -59,7 +61,7 @@ export function ProviderNeeds({ provider: p }: { provider: Provider }) {
       {p.url && (
         <>
           {" "}Or add this line to section <code>[models]</code> of carrel.conf, start the daemon again, and
-          {" "}<a href={href(["secrets"])}>store the key</a> as the secret <code>{shown(p.key_env)}</code>:
+          {" "}{store(p.key_env)} as the secret <code>{shown(p.key_env)}</code>:
           <div class="bar"><code>{shown(line)}</code><Copy text={line} what="the line" /></div>
         </>
       )}
@@ -132,7 +134,7 @@ function By({ by, title, list }: { by: Grouped; title: string; list: UsageList }
   return <Table label={`Usage by ${by}`} rows={list.usage} columns={columns} id={(u) => u[by] ?? ""} />;
 }
 
-function Known({ list }: { list: ModelList }) {
+function Known({ list, stored }: { list: ModelList; stored: () => void }) {
   return (
     <section class="panel">
       <h2>Providers</h2>
@@ -143,7 +145,7 @@ function Known({ list }: { list: ModelList }) {
             <dd>
               {p.ready ? <Badge kind="good">ready</Badge> : <Badge kind="warn">not ready</Badge>} <ProviderKey provider={p} />
               {p.url && <span class="soft">{" "}· {shown(p.url)}</span>}
-              {!p.ready && <details><summary>What is missing</summary><ProviderNeeds provider={p} /></details>}
+              {!p.ready && <details><summary>What is missing</summary><ProviderNeeds provider={p} stored={stored} /></details>}
             </dd>
           </div>
         ))}
@@ -191,7 +193,7 @@ export function Models() {
       {!none && perModel.data && <By by="model" title="Model" list={perModel.data} />}
       {!none && perMachine.data && <By by="machine" title="Machine" list={perMachine.data} />}
       {(perOwner.data?.usage.length ?? 0) > 0 && who.value?.admin && <By by="owner" title="Owner" list={perOwner.data!} />}
-      {models.data && <Known list={models.data} />}
+      {models.data && <Known list={models.data} stored={() => void models.reload()} />}
     </>
   );
 }

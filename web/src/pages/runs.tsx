@@ -90,7 +90,7 @@ function Limits({ f, set }: { f: Fields; set: (name: keyof Fields) => (e: { curr
 
 function NewRun({ machine, close }: { machine: string; close: () => void }) {
   const [f, setF] = useState<Fields>({ ...none, machine });
-  const { data } = useLoad((signal) => api.get<ModelNames>("/v1/models", {}, signal), [], undefined, MODELS_MS);
+  const { data, reload } = useLoad((signal) => api.get<ModelNames>("/v1/models", {}, signal), [], undefined, MODELS_MS);
   useEffect(machinesWatch, []);
   const set = (name: keyof Fields) => (e: { currentTarget: { value: string } }) =>
     setF({ ...f, [name]: e.currentTarget.value });
@@ -114,7 +114,7 @@ function NewRun({ machine, close }: { machine: string; close: () => void }) {
         <input list="models" required={!!data && !data.default} value={f.model} onInput={set("model")} />
       </Field>
       <datalist id="models">{names.map((n) => <option key={n} value={n} />)}</datalist>
-      {provider && <ProviderNeeds provider={provider} />}
+      {provider && <ProviderNeeds provider={provider} stored={() => void reload()} />}
       {f.model.startsWith("rehearsal/") && (
         <Field label="Script" hint="Answers of the rehearsal, as JSON.">
           <textarea rows={3} value={f.script} onInput={set("script")} />

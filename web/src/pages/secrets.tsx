@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { api, at } from "../api";
 import { href } from "../router";
 import { Act, Badge, Empty, Field, Loading, Problem } from "../ui/basics";
-import { confirmDialog, FormDialog, openDialog } from "../ui/dialog";
+import { confirmDialog, FormDialog, openDialog, openOver } from "../ui/dialog";
 import { ago, shown } from "../ui/format";
 import { useLoad } from "../ui/load";
 import { type Column, Table } from "../ui/table";
@@ -23,11 +23,12 @@ interface Login extends Secret {
 interface PutProps {
   kind: "secrets" | "logins";
   name?: string;
+  title?: string;
   done: () => void;
   close: () => void;
 }
 
-function Put({ kind, name: old, done, close }: PutProps) {
+function Put({ kind, name: old, title, done, close }: PutProps) {
   const [name, setName] = useState(old ?? (kind === "logins" ? "claude" : ""));
   const [value, setValue] = useState("");
   const submit = async () => {
@@ -36,7 +37,7 @@ function Put({ kind, name: old, done, close }: PutProps) {
   };
   const what = kind === "secrets" ? "secret" : "login";
   return (
-    <FormDialog title={old ? `Replace ${what} ${shown(old)}` : `New ${what}`} action="Store" submit={submit} close={close}>
+    <FormDialog title={title ?? (old ? `Replace ${what} ${shown(old)}` : `New ${what}`)} action="Store" submit={submit} close={close}>
       <Field label="Name">
         {kind === "logins"
           ? (
@@ -55,6 +56,11 @@ function Put({ kind, name: old, done, close }: PutProps) {
       </Field>
     </FormDialog>
   );
+}
+
+/** Asks for the value of a secret that something needs, also over a dialog. */
+export function secretAsk(name: string, done: () => void): void {
+  openOver((close) => <Put kind="secrets" name={name} title={`Store secret ${shown(name)}`} done={done} close={close} />);
 }
 
 function when(ms: number | undefined): string {

@@ -86,15 +86,23 @@ export function FormDialog({ title, action, danger, wide, submit, close, childre
   );
 }
 
-const opened = signal<((close: () => void) => ComponentChildren) | null>(null);
+type Make = (close: () => void) => ComponentChildren;
+
+const opened = signal<Make | null>(null);
+const over = signal<Make | null>(null);
 
 /** Shows a dialog from anywhere: openDialog((close) => <FormDialog close={close} …/>). */
-export function openDialog(make: (close: () => void) => ComponentChildren): void {
+export function openDialog(make: Make): void {
   opened.value = make;
 }
 
+/** Shows a dialog over the one that is open, which keeps what was typed. */
+export function openOver(make: Make): void {
+  over.value = make;
+}
+
 export function OpenedDialog() {
-  return <>{opened.value?.(() => (opened.value = null))}</>;
+  return <>{opened.value?.(() => (opened.value = null))}{over.value?.(() => (over.value = null))}</>;
 }
 
 /** Asks before something that cannot be undone. */
