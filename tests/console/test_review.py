@@ -60,19 +60,22 @@ def test_outbox_is_shipped_into_a_directory_of_this_host(page, daemon, tmp_path)
     """No run worked here, so nothing can be returned to a model."""
     machine, to = daemon.machine(name="made"), tmp_path / "results"
     to.mkdir()
-    assert daemon.exec(machine, "mkdir -p /outbox && echo result >/outbox/report", user="root")["exec"]["status"] == 0
+    assert daemon.exec(machine, "mkdir -p /outbox/sub && echo result >/outbox/report && echo n >/outbox/sub/n", user="root")["exec"]["status"] == 0
     visit(page, "review", machine)
     page.fill("label:has-text('To the directory') input", str(to))
     page.click(".elsewhere button:text('Freeze and review')")
     page.shown(file("report", " .added:has-text('result')"))
     assert page.count("button:text('Return to the model')") == 0
-    page.click("button:text('Ship 1 of 1 file')")
+    page.shown(file("sub", ":has-text('A directory.')"))
+    page.click("button:text('Ship 3 of 3 changes')")
     page.shown(f"dialog:has-text('{to}')")
     page.click("dialog button:text('Ship')")
-    page.shown(".receipt:has-text('1 file shipped')")
+    page.shown(".receipt:has-text('shipped')")
     assert (to / "report").read_text() == "result\n"
     page.click(".receipt button:text('Undo')")
-    page.shown(".badge:text('undone')")
+    page.shown(".badge:text-is('undone')")
+    said = page.evaluate("document.querySelector('.receipt').textContent")
+    assert said == "undone 3 changes", said
     assert not (to / "report").exists()
 
 

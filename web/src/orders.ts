@@ -84,6 +84,7 @@ export interface ReviewFile {
   flags: string;
   why?: string;
   target?: string; // of a symbolic link
+  directory?: boolean;
   step?: number;
   refused?: string;
   was?: string;

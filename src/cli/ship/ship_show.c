@@ -103,6 +103,8 @@ static void put_item(struct jot *j, const struct ship *s, const struct parcel_it
         jot_string(j, "why", flags_why(i->path));
     if (i->kind == TAR_SYMLINK && i->target)
         jot_string(j, "target", i->target);
+    if (i->kind == TAR_DIR)
+        jot_bool(j, "directory", true);
     if (i->step)
         jot_u64(j, "step", i->step);
     if (i->refused)

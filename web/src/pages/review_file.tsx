@@ -80,6 +80,7 @@ function Content({ review, file, sides, choice, pick }: Props) {
   if (file.diff_left_out) return <Act run={load}>Show the difference</Act>;
   if (isImage(file)) return <Picture changeset={review.changeset} file={file} />;
   if (file.target !== undefined) return <p class="empty">A symbolic link: what is shipped is the link, not what it leads to.</p>;
+  if (file.directory) return <p class="empty">A directory. What is in it is listed for itself.</p>;
   return <p class="empty">{file.was || file.now ? "The content is the same." : "No text to compare."}</p>;
 }
 
@@ -111,7 +112,7 @@ export function FileView(props: Props & { opened: boolean; stepName: string | un
         <Badge kind={kind}>{word}</Badge>
         {flags.map((f) => <Badge kind="warn" key={f}>{f}</Badge>)}
         <span class="soft">
-          {[file.change !== "D" && file.target === undefined && bytes(file.size), file.step && `step ${shown(stepName || String(file.step))}`]
+          {[file.change !== "D" && file.target === undefined && !file.directory && bytes(file.size), file.step && `step ${shown(stepName || String(file.step))}`]
             .filter(Boolean).join(" · ")}
         </span>
       </div>

@@ -29,7 +29,7 @@ function ShipDialog({ review, what, files, done, close }: ShipProps) {
   const flagged = files.filter((f) => flagsOf(f).length > 0);
   const submit = async (closed: AbortSignal) =>
     done(await order({ ...what, ...(uncommitted ? { uncommitted } : {}) }, closed));
-  const from = review.branch ? `${count(review.commits ?? 0, "commit")} as the branch ${review.branch}` : count(files.length, "file");
+  const from = review.branch ? `${count(review.commits ?? 0, "commit")} as the branch ${review.branch}` : ofFiles(files);
   return (
     <FormDialog title="Ship" action="Ship" submit={submit} close={close}>
       <p>{shown(from)} to <code>{shown(review.target ?? "")}</code></p>
@@ -47,6 +47,16 @@ function ShipDialog({ review, what, files, done, close }: ShipProps) {
       )}
     </FormDialog>
   );
+}
+
+/** What `carrel ship --undo` printed, beside the word "undone". */
+function undoneText(output: string): string {
+  return shown(output.trim()).replace(/^(\d+) undone/m, (_, n) => count(Number(n), "change"));
+}
+
+/** Directories are listed and picked too. */
+function ofFiles(files: ReviewFile[]): string {
+  return count(files.length, files.some((f) => f.directory) ? "change" : "file");
 }
 
 /** What `carrel ship` printed at its end: the receipt, and how to undo. */
@@ -169,15 +179,15 @@ export function ChangeSetView({ review, to, row, names, sides, first }: SetProps
           </>
         )}
         <Act class={over ? "" : "primary"} off={!canShip} run={ship}>
-          {`${over ? "Ship again" : "Ship"}${alone ? ` ${chosen.length} of ${count(files.length, "file")}` : ""}`}
+          {`${over ? "Ship again" : "Ship"}${alone ? ` ${chosen.length} of ${ofFiles(files)}` : ""}`}
         </Act>
       </div>
-      {alone && <div class="unseen" role="status">{chosen.length} of {count(files.length, "file")} picked</div>}
+      {alone && <div class="unseen" role="status">{chosen.length} of {ofFiles(files)} picked</div>}
       {files.length === 0 && !review.database && !review.commits && <p class="empty">Nothing has changed.</p>}
       {review.branch && <Repository review={review} />}
       {receipt && !undone && <Receipt review={review} to={to} text={receipt} undone={takeBack} />}
       {state === "shipped" && !receipt && !undone && <Shipped review={review} to={to} undone={takeBack} />}
-      {undone && <p class="receipt"><Badge kind="good">undone</Badge> {shown(undone.trim())}</p>}
+      {undone && <p class="receipt"><Badge kind="good">undone</Badge> {undoneText(undone)}</p>}
       <Database review={review} sides={sides} />
       {row?.tainted && files.length > 0 && (
         <p class="warning" role="status">
