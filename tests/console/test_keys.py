@@ -470,6 +470,15 @@ def test_the_command_prints_a_link_and_ships_what_the_page_orders(daemon, tmp_pa
         assert (status, (work / "new").read_text()) == (0, "new\n"), shown
         status, shown = result(page.post("/console/order", {"machine": "--help", "yes": True})["id"])
         assert status != 0 and "usage" not in shown
+
+        names = [f"n{i}" for i in range(60)]
+        whole = {**order, "only": ["new", *names[1:]], "hunks": [f"{n}:1" for n in names]}
+        status, shown = result(page.post("/console/order", whole)["id"])
+        assert status == 125 and "--only 'n1'" in shown, "as many as an order may have reach carrel ship"
+        for wrong in (["x"] * 61, "new", [5]):
+            status, shown = result(page.post("/console/order", {**order, "yes": True, "only": wrong})["id"])
+            assert status == 125 and "field 'only' of the order" in shown
+        assert command.poll() is None
     finally:
         command.terminate()
         command.wait(30)

@@ -5,6 +5,7 @@
  * The daemon never writes to the owner's files. This command runs as the owner, asks the daemon for
  * orders and runs `carrel ship` for each of them.
  */
+#include <assert.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -24,8 +25,8 @@
 
 enum {
     POLL_MS = 300,
-    SHIP_WORDS = 200,
     ORDER_LIST_MAX = 60,
+    SHIP_WORDS = 2 * 2 * ORDER_LIST_MAX + 16, /* two lists of options with values, and the rest */
     BUSY_MS = 1000,  /* the daemon believes that a worker is there for 5 s */
     RESULTS_MAX = 8, /* orders that the daemon keeps for an owner */
 };
@@ -129,16 +130,30 @@ struct ship_words {
     bool json; /* it prints reviews, an object on each line */
 };
 
-static void ship_lists(struct ship_words *w, const json_t *order, const char *name,
-                       const char *option) {
+static void ship_word(struct ship_words *w, const char *word) {
+    assert(w->count < SHIP_WORDS - 1);
+    w->v[w->count++] = word;
+}
+
+/* Nothing of a list is left out: an order with a part of it would ship more or less than picked. */
+static int ship_list_words(struct ship_words *w, const json_t *order, const char *name,
+                           const char *option, struct err *err) {
+    const json_t *list = json_object_get(order, name);
     json_t *value;
     size_t i;
-    json_array_foreach(json_object_get(order, name), i, value) {
-        if (i == ORDER_LIST_MAX || !json_string_value(value))
-            break;
-        w->v[w->count++] = option;
-        w->v[w->count++] = json_string_value(value);
+    if (list && !json_is_array(list))
+        return err_set(err, ERR_INVALID, "field '%s' of the order is not a list", name);
+    if (json_array_size(list) > ORDER_LIST_MAX)
+        return err_set(err, ERR_LIMIT, "field '%s' of the order has more than %d elements", name,
+                       ORDER_LIST_MAX);
+    json_array_foreach(list, i, value) {
+        if (!json_string_value(value))
+            return err_set(err, ERR_INVALID, "field '%s' of the order is not a list of texts",
+                           name);
+        ship_word(w, option);
+        ship_word(w, json_string_value(value));
     }
+    return 0;
 }
 
 /* An order names what `carrel ship` takes; a machine or change set cannot look like an option. */
@@ -148,28 +163,29 @@ static int ship_order(struct ship_words *w, const json_t *order, struct err *err
     const char *to = client_text(order, "to"), *subject = *undo ? undo : machine;
     if (!*subject || strlen(path) > 4095 || strlen(machine) > 63 || strlen(undo) > 63)
         return err_set(err, ERR_INVALID, "the order names no machine");
-    w->v[w->count++] = "carrel";
-    w->v[w->count++] = "ship";
+    ship_word(w, "carrel");
+    ship_word(w, "ship");
     if (*comment) {
-        w->v[w->count++] = "--return";
-        w->v[w->count++] = comment;
+        ship_word(w, "--return");
+        ship_word(w, comment);
     } else if (json_is_true(json_object_get(order, "yes"))) {
-        w->v[w->count++] = "--yes";
+        ship_word(w, "--yes");
     } else if (!json_is_true(json_object_get(order, "text"))) {
         w->json = true;
-        w->v[w->count++] = "--json";
+        ship_word(w, "--json");
     }
     if (*undo)
-        w->v[w->count++] = "--undo";
-    ship_lists(w, order, "only", "--only");
-    ship_lists(w, order, "hunks", "--hunk");
+        ship_word(w, "--undo");
+    if (ship_list_words(w, order, "only", "--only", err) < 0 ||
+        ship_list_words(w, order, "hunks", "--hunk", err) < 0)
+        return -1;
     if (json_is_true(json_object_get(order, "uncommitted")))
-        w->v[w->count++] = "--uncommitted";
+        ship_word(w, "--uncommitted");
     snprintf(w->from, sizeof(w->from), !*undo && *path && *to ? "%s:%s" : "%s", subject, path);
-    w->v[w->count++] = "--";
-    w->v[w->count++] = w->from;
+    ship_word(w, "--");
+    ship_word(w, w->from);
     if (*to)
-        w->v[w->count++] = to;
+        ship_word(w, to);
     w->v[w->count] = NULL;
     return 0;
 }
