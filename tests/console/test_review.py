@@ -79,6 +79,24 @@ def test_outbox_is_shipped_into_a_directory_of_this_host(page, daemon, tmp_path)
     assert not (to / "report").exists()
 
 
+def test_an_order_that_ends_with_not_found_is_an_error_at_once(page, daemon, machine, project, tmp_path):
+    """The daemon says not_found of an order that it forgot in a restart: the page sends that one again."""
+    to = tmp_path / "results"
+    to.mkdir()
+    visit(page, "review", machine)
+    page.shown(file("new"))
+    page.click("summary:has-text('Ship another directory')")
+    page.fill("label:has-text('To the directory') input", str(to))
+    page.click(".elsewhere button:text('Freeze and review')")
+    page.shown(".problem:has-text('/outbox: No such file or directory')")
+    page.click(".elsewhere button:text('Back to what was handed over')")
+    page.shown(file("new"))
+    project.rename(tmp_path / "moved")
+    page.click("button:text('Ship 4 of 4 files')")
+    page.click("dialog button:text('Ship')")
+    page.shown("dialog .problem:has-text('cannot open directory')")
+
+
 def test_changes_are_reviewed_shipped_in_part_and_undone(page, daemon, machine, project):
     visit(page, "review")
     page.selectOption("label:has-text('Machine') select", machine)

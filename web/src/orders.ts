@@ -39,8 +39,15 @@ function isLost(e: unknown): boolean {
 }
 
 /** Orders, and waits for the result. After a lost connection or a restart of the daemon the order is sent again, with
- * the same id, so nothing is done twice. */
+ * the same id, so nothing is done twice. Throws if `carrel ship` failed. */
 export async function order(what: Order, signal?: AbortSignal): Promise<Done> {
+  const done = await orderCarriedOut(what, signal);
+  if (done.status >= FAILED) throw orderError(done.output);
+  return done;
+}
+
+/** Throws only what requests to the daemon threw: `carrel ship` says `not_found` of a directory that does not exist. */
+async function orderCarriedOut(what: Order, signal?: AbortSignal): Promise<Done> {
   const id = orderId();
   for (let busy = 0, lost = false; ; ) {
     try {
@@ -67,10 +74,7 @@ function orderError(output: string): Error {
 async function orderResult(id: number, signal?: AbortSignal): Promise<Done> {
   for (;;) {
     const told = await api.post<{ state: string; status: number; output?: string }>("/console/result", { id });
-    if (told.state === "done") {
-      if (told.status >= FAILED) throw orderError(told.output ?? "");
-      return { status: told.status, output: told.output ?? "" };
-    }
+    if (told.state === "done") return { status: told.status, output: told.output ?? "" };
     signal?.throwIfAborted();
     await wait(POLL_MS);
   }
