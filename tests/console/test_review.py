@@ -97,6 +97,32 @@ def test_an_order_that_ends_with_not_found_is_an_error_at_once(page, daemon, mac
     page.shown("dialog .problem:has-text('cannot open directory')")
 
 
+def test_only_the_directory_that_was_reviewed_is_shipped_to(page, daemon, tmp_path):
+    machine, to, other = daemon.machine(name="made"), tmp_path / "results", tmp_path / "other"
+    to.mkdir()
+    other.mkdir()
+    assert daemon.exec(machine, "mkdir -p /outbox && echo result >/outbox/report", user="root")["exec"]["status"] == 0
+    visit(page, "review", machine)
+    page.fill("label:has-text('To the directory') input", str(to))
+    page.click(".elsewhere button:text('Freeze and review')")
+    page.click("button:text('Ship 1 of 1 file')")
+    page.shown(f"dialog:has-text('{to}')")
+    to.rmdir()
+    to.symlink_to(other)
+    page.click("dialog button:text('Ship')")
+    page.shown("dialog .problem:has-text('was reviewed')")
+    assert list(other.iterdir()) == []
+    to.unlink()
+    to.mkdir()
+    page.click("dialog button:text('Ship')")
+    page.shown(".receipt:has-text('1 file shipped')")
+    to.rename(tmp_path / "moved")
+    to.symlink_to(tmp_path / "moved")
+    page.click(".receipt button:text('Undo')")
+    page.reads("was reviewed")
+    assert (to / "report").exists()
+
+
 def test_changes_are_reviewed_shipped_in_part_and_undone(page, daemon, machine, project):
     visit(page, "review")
     page.selectOption("label:has-text('Machine') select", machine)

@@ -182,6 +182,36 @@ def test_the_outbox(carrel, daemon, tmp_path):
     assert view["shipped"] == 1 and (target / "report.txt").read_text() == "report\n"
 
 
+@pytest.mark.parametrize("guarded", [True, False], ids=["target", "control"])
+def test_a_machine_does_not_lead_a_shipment_elsewhere(carrel, daemon, tmp_path, guarded):
+    """The machine replaces the directory that was reviewed by a link. --target tells them apart, also in an undo."""
+    work, other = tmp_path / "work", tmp_path / "other"
+    (work / "results").mkdir(parents=True)
+    other.mkdir()
+    for path in (work, work / "results"):
+        path.chmod(0o777)
+    done = carrel("new", "--unreviewed", "--name", "evil", "--dir", f"{work}:/home/user/work:rw")
+    assert done.returncode == 0, done.stderr
+    evil = done.stdout.strip()
+    assert daemon.exec(evil, "cd /home/user && mkdir ob && echo key >ob/authorized_keys")["exec"]["status"] == 0
+    review = json.loads(ship(carrel, "--json", "evil:/home/user/ob", work / "results").stdout)
+    assert review["target"] == str(work / "results")
+    assert daemon.exec(evil, f"cd /home/user/work && rmdir results && ln -s {other} results")["exec"]["status"] == 0
+    words = [*(["--target", review["target"]] if guarded else []), review["changeset"], work / "results"]
+    for how in (["-y"], ["--undo"]):
+        done = carrel("ship", *how, *words)
+        if guarded:
+            assert done.returncode == 125 and f"'{work}/results' was reviewed" in done.stderr and str(other) in done.stderr
+        else:
+            assert done.returncode == 0, done.stderr
+        assert (other / "authorized_keys").exists() == (how == ["-y"] and not guarded)
+    if guarded:
+        (work / "results").unlink()
+        (work / "results").mkdir()
+        assert ship(carrel, "-y", *words).returncode == 0
+        assert (work / "results/authorized_keys").read_text() == "key\n"
+
+
 def test_a_link_on_the_owners_side_leads_nowhere(carrel, daemon, machine, project, tmp_path):
     """The machine writes below a name that is a link here: the other end is not touched."""
     other = tmp_path / "other"

@@ -6,6 +6,7 @@ export interface Order {
   machine?: string; // a machine or a change set
   path?: string;
   to?: string;
+  target?: string; // of the review: refused if the directory is another one by now
   undo?: string; // a change set
   yes?: boolean;
   comment?: string;

@@ -161,6 +161,7 @@ static int ship_order(struct ship_words *w, const json_t *order, struct err *err
     const char *machine = client_text(order, "machine"), *path = client_text(order, "path");
     const char *undo = client_text(order, "undo"), *comment = client_text(order, "comment");
     const char *to = client_text(order, "to"), *subject = *undo ? undo : machine;
+    const char *target = client_text(order, "target");
     if (!*subject || strlen(path) > 4095 || strlen(machine) > 63 || strlen(undo) > 63)
         return err_set(err, ERR_INVALID, "the order names no machine");
     ship_word(w, "carrel");
@@ -181,6 +182,10 @@ static int ship_order(struct ship_words *w, const json_t *order, struct err *err
         return -1;
     if (json_is_true(json_object_get(order, "uncommitted")))
         ship_word(w, "--uncommitted");
+    if (*target) {
+        ship_word(w, "--target");
+        ship_word(w, target);
+    }
     snprintf(w->from, sizeof(w->from), !*undo && *path && *to ? "%s:%s" : "%s", subject, path);
     ship_word(w, "--");
     ship_word(w, w->from);

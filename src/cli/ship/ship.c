@@ -46,6 +46,8 @@ const struct option_row ship_rows[] = {
      "also delete files in DIRECTORY that the machine does not have"},
     {0, "patch", "FILE", OPTION_TEXT, AT(patch),
      "write the commits of a repository to this patch file, not to a branch"},
+    {0, "target", "PATH", OPTION_TEXT, AT(target),
+     "refuse any other directory than PATH, which is the target of a review with --json"},
     {0, "uncommitted", NULL, OPTION_FLAG, AT(uncommitted),
      "ship uncommitted changes of a repository too, as one more commit"},
     {0, "undo", NULL, OPTION_FLAG, AT(undo),
@@ -548,6 +550,8 @@ static int words_of(int argc, char **argv, struct ship_options *o, const char *w
         return err_set(err, ERR_INVALID, "--all requires --ls");
     if (o->list && count > 1)
         return err_set(err, ERR_INVALID, "unexpected argument '%s'", words[1]);
+    if (o->target && (o->list || o->comment))
+        return err_set(err, ERR_INVALID, "--target excludes --ls and --return");
     if (count || o->help || o->list)
         return 0;
     err_set(err, ERR_INVALID, "no machine given");
@@ -555,9 +559,19 @@ static int words_of(int argc, char **argv, struct ship_options *o, const char *w
 }
 
 int ship_open(struct ship *s, const char *dir, struct err *err) {
+    const char *reviewed = s->options->target;
+    char link[40];
     s->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return s->dir < 0 || !realpath(dir, s->target) ? err_sys(err, "cannot open directory '%s'", dir)
-                                                   : 0;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", s->dir);
+    ssize_t n = s->dir < 0 ? -1 : readlink(link, s->target, sizeof(s->target) - 1);
+    if (n < 0)
+        return err_sys(err, "cannot open directory '%s'", dir);
+    s->target[n] = '\0';
+    if (!reviewed || strcmp(reviewed, s->target) == 0)
+        return 0;
+    err_set(err, ERR_DENIED, "the directory is now '%s', but '%s' was reviewed", s->target,
+            reviewed);
+    return err_remedy(err, "review the changes again");
 }
 
 static int undo(struct ship *s, const char *id, struct err *err) {
@@ -576,6 +590,8 @@ static int ship_slice(const struct ship *like, const struct slice *slice, const 
     if (!*slice->home && s.options->undo)
         return err_set(err, ERR_INVALID, "nothing to undo: the work in '%s' was never shipped",
                        word);
+    if (!*slice->home && s.options->target)
+        return err_set(err, ERR_INVALID, "--target: the work in '%s' has no directory", word);
     if (*slice->home && ship_open(&s, slice->home, err) < 0)
         return -1;
     return s.options->undo ? undo(&s, word, err) : ship_review(&s, word, err);

@@ -12,16 +12,16 @@
 
 struct ship_options {
     struct option_list only, hunks;
-    const char *comment, *patch, *volume;
+    const char *comment, *patch, *volume, *target;
     bool yes, pick, mirror, undo, uncommitted, stat, list, all, json, help;
 };
 
 struct ship {
     const struct ship_options *options;
     struct client *client;
-    json_t *set; /* the change set as the daemon describes it */
-    char target[4096];
-    int dir; /* target directory; -1: none, only show the changes */
+    json_t *set;       /* the change set as the daemon describes it */
+    char target[4096]; /* path of the target directory, without links */
+    int dir;           /* target directory; -1: none, only show the changes */
     struct parcel parcel;
     struct baseline base;
     bool cow;         /* a volume of mode cow: only its changes are shipped */
@@ -62,7 +62,10 @@ int ship_note(struct ship *s, const struct ship_words *w, long long *ret_record,
  * --yes. word: as for ship_find_set(). Returns the exit status, or -1.
  */
 int ship_review(struct ship *s, const char *word, struct err *err);
-/* Opens the target directory. */
+/*
+ * Opens the target directory. s->target receives the path of what was opened, so a link that is
+ * changed meanwhile cannot lead elsewhere than --target says.
+ */
 int ship_open(struct ship *s, const char *dir, struct err *err);
 
 /*

@@ -14,7 +14,8 @@ import { type Choice, choiceOf, flagsOf, type Picked, shipOrder } from "./review
 
 const OPENED = 20; // files whose difference is shown at first
 
-const where = (to: string | undefined) => (to ? { to } : {});
+/** The directory that the review showed. A link that leads elsewhere by now is refused. */
+const where = (review: Review, to: string | undefined) => ({ ...(to && { to }), ...(review.target && { target: review.target }) });
 
 interface ShipProps {
   review: Review;
@@ -61,7 +62,7 @@ function ofFiles(files: ReviewFile[]): string {
 
 /** What `carrel ship` printed at its end: the receipt, and how to undo. */
 function Receipt({ review, to, text, undone }: { review: Review; to: string | undefined; text: string; undone: (output: string) => void }) {
-  const undo = async () => undone((await order({ undo: review.changeset, yes: true, ...where(to) })).output);
+  const undo = async () => undone((await order({ undo: review.changeset, yes: true, ...where(review, to) })).output);
   const lines = text.trim().split("\n");
   const told = lines.filter((l) => !/^[-+ @\\]|^[AMDC!] {2}|^hunk \d/.test(l)).join("\n");
   const refused = review.branch ? [] : lines.filter((l) => /^! {2}.*  refused: /.test(l)).map((l) => l.slice(3).split(/  refused: (?!.*  refused: )/));
@@ -82,7 +83,7 @@ function Receipt({ review, to, text, undone }: { review: Review; to: string | un
 
 /** A change set that was shipped earlier, perhaps by another page. */
 function Shipped({ review, to, undone }: { review: Review; to: string | undefined; undone: (output: string) => void }) {
-  const undo = async () => undone((await order({ undo: review.changeset, yes: true, ...where(to) })).output);
+  const undo = async () => undone((await order({ undo: review.changeset, yes: true, ...where(review, to) })).output);
   return (
     <div class="receipt bar">
       <Badge kind="good">shipped</Badge> This change set was shipped.
@@ -149,7 +150,7 @@ export function ChangeSetView({ review, to, row, names, sides, first }: SetProps
   const leftOut = files.filter((f) => f.diff_left_out && f.diff === undefined).length;
   const nothing = review.branch ? !review.commits : review.database ? review.database.same : chosen.length === 0;
   const ship = () => {
-    const what = { ...shipOrder(review, picked), ...where(to) };
+    const what = { ...shipOrder(review, picked), ...where(review, to) };
     const done = ({ status, output }: Done) => {
       setUndone("");
       setReceipt(output);
