@@ -46,23 +46,16 @@ const struct option_row diff_rows[] = {
 #undef AT
 
 struct words {
-    const char *v[WORDS_MAX];
+    char *v[WORDS_MAX];
     size_t count;
 };
 
 static int parse(int argc, char **argv, struct diff_options *o, struct words *ret,
                  struct err *err) {
-    for (int at = 1; at < argc;) {
-        int next;
-        if (options_parse(diff_rows, argc - at, argv + at, o, &next, err) < 0)
-            return -1;
-        at += next;
-        if (at >= argc)
-            break;
-        if (ret->count == WORDS_MAX)
-            return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
-        ret->v[ret->count++] = argv[at++];
-    }
+    int count = options_words(diff_rows, argc, argv, o, ret->v, WORDS_MAX, err);
+    if (count < 0)
+        return -1;
+    ret->count = (size_t)count;
     if (o->volume && ret->count > 2)
         return err_set(err, ERR_INVALID, "--volume compares with the present state: leave out '%s'",
                        ret->v[2]);

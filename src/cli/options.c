@@ -132,34 +132,44 @@ static int parse_short(const struct option_row *rows, int argc, char **argv, int
     return 0;
 }
 
-int options_parse(const struct option_row *rows, int argc, char **argv, void *into, int *ret_next,
-                  struct err *err) {
-    int at = 0;
-    for (; at < argc; at++) {
+/* Returns the index of the first argument, or -1. *ret_no_more: "--" was before it. */
+static int options_read(const struct option_row *rows, int argc, char **argv, void *into,
+                        bool *ret_no_more, struct err *err) {
+    *ret_no_more = false;
+    for (int at = 0; at < argc; at++) {
         const char *word = argv[at];
-        if (strcmp(word, "--") == 0) {
-            at++;
-            break;
-        }
+        *ret_no_more = strcmp(word, "--") == 0;
+        if (*ret_no_more)
+            return at + 1;
         if (word[0] != '-' || !word[1])
-            break;
+            return at;
         int r = word[1] == '-' ? parse_long(rows, argc, argv, &at, into, err)
                                : parse_short(rows, argc, argv, &at, into, err);
         if (r < 0)
             return -1;
     }
-    *ret_next = at;
+    return argc < 0 ? 0 : argc;
+}
+
+int options_parse(const struct option_row *rows, int argc, char **argv, void *into, int *ret_next,
+                  struct err *err) {
+    bool no_more;
+    int next = options_read(rows, argc, argv, into, &no_more, err);
+    if (next < 0)
+        return -1;
+    *ret_next = next;
     return 0;
 }
 
 int options_take(const struct option_row *rows, int argc, char **argv, void *into,
                  struct err *err) {
-    int count = 0, next;
+    bool no_more = false;
+    int count = 0;
     for (int at = 1; at < argc;) {
-        if (options_parse(rows, argc - at, argv + at, into, &next, err) < 0)
+        int next = options_read(rows, argc - at, argv + at, into, &no_more, err);
+        if (next < 0)
             return -1;
         at += next;
-        bool no_more = next > 0 && strcmp(argv[at - 1], "--") == 0;
         if (at < argc)
             argv[++count] = argv[at++];
         while (no_more && at < argc)

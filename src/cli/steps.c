@@ -22,25 +22,15 @@ enum { WORDS_MAX = 3, FORKS_MAX = 1000 };
 
 /* Arguments of a command; options may stand before, between and after them. */
 struct words {
-    const char *v[WORDS_MAX];
+    char *v[WORDS_MAX];
     size_t count;
 };
 
 static int parse(const struct option_row *rows, int argc, char **argv, void *into,
                  struct words *ret, struct err *err) {
-    int at = 1;
-    while (at < argc) {
-        int next;
-        if (options_parse(rows, argc - at, argv + at, into, &next, err) < 0)
-            return -1;
-        at += next;
-        if (at >= argc)
-            break;
-        if (ret->count == WORDS_MAX)
-            return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
-        ret->v[ret->count++] = argv[at++];
-    }
-    return 0;
+    int count = options_words(rows, argc, argv, into, ret->v, WORDS_MAX, err);
+    ret->count = count < 0 ? 0 : (size_t)count;
+    return count < 0 ? -1 : 0;
 }
 
 static int need(const struct words *w, size_t least, size_t most, const char *what,

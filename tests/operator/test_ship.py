@@ -251,6 +251,16 @@ def test_words_that_make_no_sense(carrel, machine, words, message):
     assert done.returncode == 125 and message in done.stderr
 
 
+def test_no_word_after_two_dashes_is_an_option(carrel, daemon, machine, project):
+    daemon.exec(machine, CHANGES)
+    for words in (["ship", "--", "work", "--yes"], ["diff", "--", "work", "--json"], ["steps", "--", "work", "--json"],
+                  ["do", "--", "work", "x", "--json"]):
+        done = carrel(*words)
+        assert done.returncode == 125 and done.stdout == "", done.args
+    assert not (project / "new").exists()
+    assert carrel("ship", "--yes", "--", "work").returncode == 1 and (project / "new").exists(), "the control"
+
+
 @pytest.mark.skipif(ROOTLESS, reason="only root can write for others")
 def test_what_root_ships_belongs_to_the_owner_of_the_directory(carrel, daemon, machine, project):
     os.chown(project, 12345, 12345)

@@ -447,19 +447,10 @@ static void doing_done(struct doing *d) {
     client_close(&d->client);
 }
 
-static int words_of(int argc, char **argv, struct do_options *o, const char *words[2],
-                    struct err *err) {
-    int at = 1, count = 0, next;
-    for (; at < argc; at++) {
-        if (options_parse(do_rows, argc - at, argv + at, o, &next, err) < 0)
-            return -1;
-        at += next;
-        if (at >= argc)
-            break;
-        if (count == 2)
-            return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
-        words[count++] = argv[at];
-    }
+static int words_of(int argc, char **argv, struct do_options *o, char *words[2], struct err *err) {
+    int count = options_words(do_rows, argc, argv, o, words, 2, err);
+    if (count < 0)
+        return -1;
     bool other = o->resume || o->cancel || o->export || o->show || o->ls || o->help;
     if (count == 2 && do_makes(o))
         return err_set(err, ERR_INVALID,
@@ -486,7 +477,7 @@ static void do_announce(void) {
 int cmd_do(int argc, char **argv) {
     struct do_options o = {0};
     struct doing d DEFER(doing_done) = {.options = &o};
-    const char *words[2] = {0};
+    char *words[2] = {0};
     struct err err;
     int count = words_of(argc, argv, &o, words, &err);
     if (count >= 0 && o.help) {

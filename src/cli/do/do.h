@@ -42,8 +42,8 @@ struct do_task {
  * Decides what the arguments are. A single one that names a machine is not a task: then asks for
  * the task on a terminal, and keeps it in `typed`.
  */
-int do_find_task(const struct do_options *o, struct client *c, const char *const words[2],
-                 int count, char typed[DO_TASK_SIZE], struct do_task *ret, struct err *err);
+int do_find_task(const struct do_options *o, struct client *c, char *const words[2], int count,
+                 char typed[DO_TASK_SIZE], struct do_task *ret, struct err *err);
 bool do_may_ask(void); /* true if somebody can type a task */
 
 /* Writes the body of POST /v1/runs. machine: an existing one, or NULL. */

@@ -37,8 +37,8 @@ static int type_task(const char *machine, char typed[DO_TASK_SIZE], struct err *
     return err_remedy(err, "use: carrel do %s \"TASK\"", machine ? machine : "[MACHINE]");
 }
 
-int do_find_task(const struct do_options *o, struct client *c, const char *const words[2],
-                 int count, char typed[DO_TASK_SIZE], struct do_task *ret, struct err *err) {
+int do_find_task(const struct do_options *o, struct client *c, char *const words[2], int count,
+                 char typed[DO_TASK_SIZE], struct do_task *ret, struct err *err) {
     *ret = (struct do_task){count == 2 ? words[0] : NULL, count ? words[count - 1] : NULL};
     if (count == 1 && !do_makes(o) && names_machine(c, words[0]))
         *ret = (struct do_task){.machine = words[0]};

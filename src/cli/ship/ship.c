@@ -533,19 +533,11 @@ int ship_review(struct ship *s, const char *word, struct err *err) {
     return status == 1 ? show_and_ship(s, word, err) : status;
 }
 
-static int words_of(int argc, char **argv, struct ship_options *o, const char *words[2],
+static int words_of(int argc, char **argv, struct ship_options *o, char *words[2],
                     struct err *err) {
-    int count = 0, next;
-    for (int at = 1; at < argc; at++) {
-        if (options_parse(ship_rows, argc - at, argv + at, o, &next, err) < 0)
-            return -1;
-        at += next;
-        if (at >= argc)
-            break;
-        if (count == 2)
-            return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
-        words[count++] = argv[at];
-    }
+    int count = options_words(ship_rows, argc, argv, o, words, 2, err);
+    if (count < 0)
+        return -1;
     if (o->all && !o->list)
         return err_set(err, ERR_INVALID, "--all requires --ls");
     if (o->list && count > 1)
@@ -645,7 +637,7 @@ int cmd_ship(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     struct ship s DEFER(ship_done) = {
         .options = &o, .client = &c, .dir = -1, .parcel = {.dir = -1}};
-    const char *words[2] = {0};
+    char *words[2] = {0};
     struct err err;
     if (words_of(argc, argv, &o, words, &err) < 0)
         return cli_fail(&err);

@@ -103,6 +103,19 @@ static void a_list_has_an_end(void **state) {
     assert_int_equal(err.code, ERR_LIMIT);
 }
 
+/* "--" is a word like others where an option takes its value. */
+static void two_dashes_protect_every_argument_after_them(void **state) {
+    (void)state;
+    char *argv[] = {W("cmd"), W("a"), W("-t"), W("--"), W("-f"), W("--"), W("b"), W("-o"), NULL};
+    memset(&o, 0, sizeof(o));
+    assert_int_equal(options_take(rows, 8, argv, &o, &err), 3);
+    assert_true(o.flag && !o.other);
+    assert_string_equal(o.text, "--");
+    assert_string_equal(argv[2], "b");
+    assert_string_equal(argv[3], "-o");
+    assert_null(argv[4]);
+}
+
 static void words_that_want_a_value(void **state) {
     (void)state;
     assert_string_equal(options_awaiting(rows, "--text")->name, "text");
@@ -118,4 +131,6 @@ static void words_that_want_a_value(void **state) {
 
 UNIT_MAIN(cmocka_unit_test(every_way_to_write_an_option), cmocka_unit_test(a_dash_alone_is_a_word),
           cmocka_unit_test(values_of_every_kind), cmocka_unit_test(bad_options_are_named),
-          cmocka_unit_test(a_list_has_an_end), cmocka_unit_test(words_that_want_a_value))
+          cmocka_unit_test(a_list_has_an_end),
+          cmocka_unit_test(two_dashes_protect_every_argument_after_them),
+          cmocka_unit_test(words_that_want_a_value))
