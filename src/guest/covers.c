@@ -86,6 +86,8 @@ static size_t write_uptime(void) {
                            (boot_ns + (uint64_t)valid_ns + LATE_NS) / TICK_NS, &c);
 }
 
+enum { LOAD_SIZE = 32 };
+
 static struct cover {
     const char *name;
     size_t (*write)(void);
@@ -99,7 +101,7 @@ static struct cover {
     {"meminfo", write_meminfo, OPEN_NS, -1, false, 0, 0, 0},
     {"stat", write_stat, OPEN_NS, -1, false, 0, 0, 0},
     {"cpuinfo", write_cpuinfo, OPEN_NS, -1, false, 0, 0, 0},
-    {"loadavg", write_loadavg, OPEN_NS, -1, false, 0, 0, 0},
+    {"loadavg", write_loadavg, OPEN_NS, -1, false, 0, 0, LOAD_SIZE},
     {"uptime", write_uptime, UPTIME_NS, -1, false, 0, 0, 0},
 };
 
@@ -122,7 +124,9 @@ static bool cover_lease(struct cover *c) {
 
 /*
  * A process that reads while a shorter text is written would see the end of the older one behind
- * it. So the last line is filled up with spaces where a number has lost a digit.
+ * it. So the last line is filled up with spaces where a number has lost a digit. The load is never
+ * shorter than LOAD_SIZE: a process that asks whether more follows would see the end of a longer
+ * one.
  */
 static size_t fill_up(size_t n, size_t size) {
     enum { FEW = 64 };

@@ -106,7 +106,7 @@ def test_stat_counts_the_cpu_time_of_the_machine_alone(daemon):
 
 def load(daemon, box):
     text = daemon.exec(box, "cat /proc/loadavg")["stdout"]
-    match = re.fullmatch(r"(\d+\.\d\d) (\d+\.\d\d) (\d+\.\d\d) (\d+)/(\d+) (\d+)\n", text)
+    match = re.fullmatch(r"(\d+\.\d\d) (\d+\.\d\d) (\d+\.\d\d) (\d+)/(\d+) (\d+) *\n", text)
     assert match, text
     return [float(n) for n in match.groups()]
 
