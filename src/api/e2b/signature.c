@@ -43,7 +43,7 @@ static bool signature_same(const char *a, const char *b) {
     return !differs;
 }
 
-/* A time that is too large for a number never comes. False: it is no time. */
+/* Reads a time. One that does not fit a number counts as never. False: the text is not a time. */
 static bool read_until(const char *text, uint64_t *ret) {
     if (parse_u64(text, 0, INT64_MAX, ret, NULL) == 0)
         return true;

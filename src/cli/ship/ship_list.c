@@ -62,7 +62,7 @@ static int list_page(struct ship *s, const char *machine, char cursor[64], json_
     return 0;
 }
 
-/* Where no daemon ever ran there is no change set, as there is no machine for `carrel ls`. */
+/* If no daemon ever ran here, the list is empty, like that of `carrel ls`. */
 int ship_list_none(const struct ship *s) {
     if (s->options->json)
         puts("{\"changesets\":[]}");

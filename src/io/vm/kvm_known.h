@@ -24,5 +24,5 @@ bool kvm_recall(const char *home, struct kvm_probe *ret);
 /* Reads the answer, or tries KVM and writes it. Blocks as kvm_probe() does. */
 void kvm_decide(const char *home, struct kvm_probe *ret);
 
-/* The answer is no from now on: a vm did not start with KVM, but did without it. Blocks shortly. */
+/* Remembers not to use KVM: a vm did not start with KVM, and started without it. Writes a file. */
 void kvm_remember_failure(const char *home, const char *why);

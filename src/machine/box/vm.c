@@ -368,7 +368,7 @@ static void vm_on_booted(void *arg, const struct plan_message *m, struct fd_mess
     close_fd(&b->vm->console);
     b->vm->console = TAKE_FD(fds->fds[0]);
     const char *text = vm_take_start(b, m->text);
-    /* Memory that was saved without KVM goes on without it: that is no failure. */
+    /* A vm whose memory was saved without KVM resumes without KVM. That is not a failure of KVM. */
     if (b->vm->asked_for_kvm && !vm_has(b->m.accel, VM_ACCEL_KVM) &&
         !vm_has(b->m.start, VM_START_MEMORY))
         b->vm->kvm_failed = xstrdup("carrel-spawn has no /dev/kvm, or may not make device nodes");

@@ -7,6 +7,7 @@
 
 #include "base/defer.h"
 #include "io/vm/kvm_known.h"
+#include "tests/unit/scratch.h"
 
 #define HOST "boot 1 2 3"
 
@@ -52,9 +53,10 @@ static void a_damaged_answer_is_none(void **state) {
 /* A vm that did not start decides against what the file says, and the file says so afterwards. */
 static void a_failed_start_is_remembered(void **state) {
     (void)state;
+    struct scratch scratch DEFER(scratch_done) = scratch_new();
+    const char *dir = scratch.path;
     struct kvm_probe p;
-    char host[KVM_HOST_SIZE], text[KVM_TEXT_SIZE], dir[] = "/tmp/kvm-XXXXXX", path[64];
-    assert_non_null(mkdtemp(dir));
+    char host[KVM_HOST_SIZE], text[KVM_TEXT_SIZE], path[256];
     assert_false(kvm_recall(dir, &p));
     snprintf(path, sizeof(path), "%s/vm", dir);
     assert_int_equal(mkdir(path, 0700), 0);
@@ -77,10 +79,6 @@ static void a_failed_start_is_remembered(void **state) {
     assert_true(kvm_recall(dir, &known));
     assert_int_equal(known.is_usable, p.is_usable);
     assert_string_equal(known.reason, p.reason);
-    unlink(path);
-    snprintf(path, sizeof(path), "%s/vm", dir);
-    rmdir(path);
-    rmdir(dir);
 }
 
 UNIT_MAIN(cmocka_unit_test(an_answer_holds_for_its_host_only),
